@@ -1,0 +1,21 @@
+"""The algorithms by name. A new one is a file beside these and a line in this table."""
+
+from .fedavg import FedAvg
+from .feddyn import FedDyn
+from .fednova import FedNova
+from .fedprox import FedProx
+from .moon import MOON
+from .scaffold import Scaffold
+from .solo import Solo
+
+ALGORITHMS: dict[str, type[FedAvg]] = {
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "scaffold": Scaffold,
+    "moon": MOON,
+    "solo": Solo,
+    "fednova": FedNova,
+    "feddyn": FedDyn,
+}
+
+__all__ = ["ALGORITHMS", "MOON", "FedAvg", "FedDyn", "FedNova", "FedProx", "Scaffold", "Solo"]

@@ -1,0 +1,33 @@
+"""FedNova: average the parties' progress per step, so that those with more steps do not dominate.
+
+Wang, Liu, Liang, Joshi, Poor, Tackling the Objective Inconsistency Problem in Heterogeneous Federated
+Optimization, NeurIPS 2020. https://arxiv.org/abs/2007.07481
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from .. import tree
+from ..types import Params, Party, Server, State, Update
+from .fedavg import FedAvg
+
+
+def effective_steps(steps: int, momentum: float) -> float:
+    """|a|_1 of K steps with momentum r, (K - r (1 - r^K)/(1 - r)) / (1 - r): how many plain steps they weigh."""
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
+
+@dataclass(frozen=True)
+class FedNova(FedAvg):
+    def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
+        a = torch.tensor(effective_steps(steps, party.momentum), dtype=torch.float64)
+        return {}, {"norm": {"a": a}}
+
+    def combine(self, server: Server, updates: list[Update], parties: int) -> Server:
+        # w^{t+1} = w^t + tau_eff sum p_i (w_i - w^t)/a_i, with tau_eff = sum p_i a_i and p_i = |D^i|/|D|
+        total = sum(u.num_samples for u in updates)
+        norm = {u.party: float(u.extra["norm"]["a"]) for u in updates}
+        tau_eff = sum(u.num_samples / total * norm[u.party] for u in updates)
+        steps = ((tree.mul(tree.sub(u.params, server.params), 1 / norm[u.party]), u.num_samples) for u in updates)
+        return replace(server, params=tree.add(server.params, tree.mean(steps), tau_eff))

@@ -1,0 +1,56 @@
+"""MOON: pull the representation towards the global model's, away from the party's previous one.
+
+Li, He, Song, Model-Contrastive Federated Learning, CVPR 2021. https://arxiv.org/abs/2103.16257
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..settings import setting
+from ..types import Batch, Loss, Params, Party, State
+from .fedavg import FedAvg
+
+
+def model_contrastive(z: Tensor, z_glob: Tensor, z_prev: list[Tensor], tau: float) -> Tensor:
+    """-log( e^{sim(z, z_glob)/tau} / (e^{sim(z, z_glob)/tau} + sum_i e^{sim(z, z_prev_i)/tau}) ), Eq. 3.
+
+    All z are [B, D]; sim is the cosine. The mean over the batch; 0 without negatives.
+    """
+    sims = [F.cosine_similarity(z, other) for other in [z_glob, *z_prev]]
+    logits = torch.stack(sims, dim=1) / tau  # [B, 1 + k], the positive pair first
+    return F.cross_entropy(logits, logits.new_zeros(len(z), dtype=torch.long))
+
+
+@dataclass(frozen=True)
+class MOON(FedAvg):
+    meaning: ClassVar[str] = "no contrastive term at a party's first round; then its newest own models, however old"
+
+    mu: float = setting(5.0, "weight of the model-contrastive term; 0 is FedAvg", low=0)
+    tau: float = setting(0.5, "temperature of the model-contrastive term", above=0)
+    negatives: int = setting(1, "k, how many of its previous models a party keeps as negatives", low=1)
+    contrast: Literal["model", "l2"] = setting("model", "model: Eq. 3; l2: ||z - z_glob||, the ablation of Sec. 4.7")
+
+    def local_loss(self, party: Party) -> Loss:
+        glob = party.frozen(party.global_model)
+        prev = [party.frozen(model) for model in party.state.values()]  # none at the first participation
+
+        def loss(model: nn.Module, batch: Batch) -> Tensor:
+            z, logits = model(batch.x)  # Algorithm 1, line 14
+            supervised = party.supervised(logits, batch)  # line 13
+            if self.contrast == "l2":
+                distance: Tensor = torch.linalg.vector_norm(z - glob(batch).z, dim=1)  # [B]
+                return supervised + self.mu * distance.mean()
+            if not prev:
+                return supervised
+            z_prev = [model(batch).z for model in prev]  # line 16
+            return supervised + self.mu * model_contrastive(z, glob(batch).z, z_prev, self.tau)  # lines 17, 18
+
+        return loss
+
+    def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
+        newest_first = [trained, *party.state.values()] if self.contrast == "model" else []
+        return {f"prev{i}": model for i, model in enumerate(newest_first[: self.negatives])}, {}

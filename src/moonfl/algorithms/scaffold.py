@@ -1,0 +1,51 @@
+"""SCAFFOLD: control variates take the drift out of every local step (option II).
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning,
+ICML 2020. https://arxiv.org/abs/1910.06378
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from .. import tree
+from ..types import Batch, Loss, Params, Party, Server, State, Update
+from .fedavg import FedAvg
+from .fednova import effective_steps
+
+
+@dataclass(frozen=True)
+class Scaffold(FedAvg):
+    """c is the plain mean of all c_i, so the fixed point is the optimum of the plain mean of the parties' losses."""
+
+    meaning: ClassVar[str] = "c and c_i start at 0, cover trainable parameters, and allow for local momentum"
+
+    def init_server(self, params: Params, buffers: Params) -> Server:
+        return Server(params, buffers, shared={"c": tree.zeros_like(params)})
+
+    def init_party(self, params: Params) -> State:
+        return {"c_i": tree.zeros_like(params)}
+
+    def local_loss(self, party: Party) -> Loss:
+        supervised = super().local_loss(party)
+        drift = tree.sub(party.shared["c"], party.state["c_i"])
+
+        def loss(model: nn.Module, batch: Batch) -> Tensor:
+            # <w, c - c_i> has the gradient c - c_i: line 10 of their Algorithm 1.
+            return supervised(model, batch) + tree.dot(tree.params_of(model), drift)
+
+        return loss
+
+    def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
+        # c_i+ = c_i - c + (x - y_i)/(lr a): line 12. Their a is K; under momentum K steps weigh more than K.
+        scale = 1 / (party.lr * effective_steps(steps, party.momentum))
+        gradient = tree.mul(tree.sub(party.global_params, trained), scale)
+        delta = tree.sub(gradient, party.shared["c"])
+        return {"c_i": tree.add(party.state["c_i"], delta)}, {"delta_c": delta}
+
+    def combine(self, server: Server, updates: list[Update], parties: int) -> Server:
+        # c+ = c + |S|/N mean over S of (c_i+ - c_i): line 17
+        delta = tree.mean((u.extra["delta_c"], 1) for u in updates)
+        c = tree.add(server.shared["c"], delta, len(updates) / parties)
+        return replace(super().combine(server, updates, parties), shared={"c": c})

@@ -1,0 +1,24 @@
+"""SOLO: every party trains alone, and its own model is what is evaluated.
+
+The baseline of Li, He, Song, Model-Contrastive Federated Learning, CVPR 2021. https://arxiv.org/abs/2103.16257
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ..types import Params, Server, Update
+from .fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class Solo(FedAvg):
+    """One round of many epochs (300 in the paper); reported as mean and deviation over the parties."""
+
+    takes_server_step: ClassVar[bool] = False
+    federated: ClassVar[bool] = False
+
+    def combine(self, server: Server, updates: list[Update], parties: int) -> Server:
+        return replace(server, memory={f"party{u.party}": u.params | u.buffers for u in updates})
+
+    def deployed(self, server: Server) -> dict[str, Params]:
+        return server.memory

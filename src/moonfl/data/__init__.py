@@ -1,0 +1,85 @@
+"""The data sets by name. A new one is a file with its reader and a line in this table."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError, unknown
+from .base import Dataset
+from .cifar import CIFAR10_TRAIN, read_cifar10, read_cifar100
+from .digits import read_digits
+from .tiny_imagenet import read_tiny_imagenet
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What the publisher offers."""
+
+    url: str
+    md5: str
+    folder: str  # what it unpacks to, below the data directory
+    files: tuple[str, ...]  # what must be in that folder
+
+
+@dataclass(frozen=True)
+class Source:
+    read: Callable[[Path], Dataset]  # folder -> data set
+    model: str  # the encoder the paper uses for it
+    archive: Archive | None = None  # None: it comes with a package, nothing is downloaded
+
+
+DATASETS = {
+    "digits": Source(lambda folder: read_digits(), "mlp"),
+    "cifar10": Source(
+        read_cifar10,
+        "simple-cnn",
+        Archive(
+            "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+            "c58f30108f718f92721af3b95e74349a",
+            "cifar-10-batches-py",
+            (*CIFAR10_TRAIN, "test_batch"),
+        ),
+    ),
+    "cifar100": Source(
+        read_cifar100,
+        "resnet50",
+        Archive(
+            "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+            "eb9058c3a382ffc7106e4002c42a8d85",
+            "cifar-100-python",
+            ("train", "test", "meta"),
+        ),
+    ),
+    "tiny-imagenet": Source(
+        read_tiny_imagenet,
+        "resnet50",
+        Archive(
+            "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+            "90528d7ca1a48142e341f4ef8d21d0de",
+            "tiny-imagenet-200",
+            ("train", "val/images", "val/val_annotations.txt"),
+        ),
+    ),
+}
+
+
+def source(name: str) -> Source:
+    if name not in DATASETS:
+        raise unknown("dataset", name, DATASETS)
+    return DATASETS[name]
+
+
+def load(name: str, data_dir: Path) -> Dataset:
+    """Read a data set from its publisher's layout below `data_dir`."""
+    archive = source(name).archive
+    if archive is None:
+        return source(name).read(data_dir)
+    folder = data_dir / archive.folder
+    missing = [file for file in archive.files if not (folder / file).exists()]
+    if missing:
+        raise InputError(
+            f"{name} is not in {data_dir}: {folder / missing[0]} is missing. "
+            f"Fetch it with `moonfl data get {name} --data-dir {data_dir}`, or set data_dir to the folder that has "
+            f"{archive.folder}/"
+        )
+    return source(name).read(folder)

@@ -1,0 +1,85 @@
+"""From stored pixels to the network's input, a whole batch at a time."""
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+PAD = 4  # pixels around the image before it is cropped back to its size
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """(x / scale - mean) / std per channel; when training, before it: crop, flip and rotation at random."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    scale: float = 255.0
+    crop: Literal["reflect", "zero"] | None = None  # how the border of 4 pixels is filled before the crop
+    flip: bool = False
+    rotation: float = 0.0  # up to so many degrees either way, nearest pixel, black outside
+
+    @property
+    def augments(self) -> bool:
+        return self.crop is not None or self.flip or self.rotation > 0
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """[B, C, H, W] stored values -> float32."""
+        mean = torch.tensor(self.mean, device=x.device).view(-1, 1, 1) * self.scale
+        std = torch.tensor(self.std, device=x.device).view(-1, 1, 1) * self.scale
+        return (x.float() - mean) / std
+
+    def augment(self, x: Tensor, rng: torch.Generator) -> Tensor:
+        """[B, C, H, W] -> the same shape and type, every image cropped, flipped and rotated on its own."""
+        batch, channels, height, width = x.shape
+        black = height * width  # the index of one more pixel, always 0, for what lies outside
+        index = crop_and_flip(height, width, self.crop)[_choices(self, batch, rng)]  # [B, HW]
+        if self.rotation > 0:
+            degrees = (torch.rand(batch, generator=rng) * 2 - 1) * self.rotation
+            index = torch.cat([index, index.new_full((batch, 1), black)], dim=1)
+            index = index.gather(1, rotate(height, width, degrees * math.pi / 180))
+        pixels = torch.cat([x.flatten(2), x.new_zeros(batch, channels, 1)], dim=2)
+        index = index.to(x.device)[:, None].expand(batch, channels, -1)
+        return pixels.gather(2, index).view_as(x)
+
+
+def _choices(prep: Preparation, batch: int, rng: torch.Generator) -> Tensor:
+    """For each image a row of the `crop_and_flip` table."""
+    shifts = (2 * PAD + 1) ** 2 if prep.crop else 1
+    shift = torch.randint(shifts, (batch,), generator=rng)
+    flip = torch.randint(2 if prep.flip else 1, (batch,), generator=rng)
+    return 2 * shift + flip
+
+
+@functools.cache
+def crop_and_flip(height: int, width: int, crop: str | None) -> Tensor:
+    """Where every pixel comes from, for each shift down, shift right and flip: [shifts * 2, HW]."""
+    rows, columns = _sources(height, crop), _sources(width, crop)  # [shifts, H], [shifts, W]
+    columns = torch.stack([columns, columns.flip(1)], dim=1)  # [shifts, 2, W]
+    index = rows[:, None, None, :, None] * width + columns[None, :, :, None, :]
+    outside = (rows < 0)[:, None, None, :, None] | (columns < 0)[None, :, :, None, :]
+    return index.masked_fill(outside, height * width).flatten(0, 2).flatten(1)
+
+
+def _sources(side: int, crop: str | None) -> Tensor:
+    """For each shift of a padded row of `side` pixels: the source of each pixel, -1 for black. [shifts, side]"""
+    if crop is None:
+        return torch.arange(side)[None]
+    source = torch.arange(side)[None] + torch.arange(-PAD, PAD + 1)[:, None]
+    if crop == "reflect":
+        return (side - 1) - ((side - 1) - source.abs()).abs()
+    return source.masked_fill((source < 0) | (source >= side), -1)
+
+
+def rotate(height: int, width: int, radians: Tensor) -> Tensor:
+    """Where every pixel comes from when each image turns about its centre; HW for outside. [B, HW]"""
+    y = torch.arange(height)[:, None] + 0.5 - height / 2
+    x = torch.arange(width)[None, :] + 0.5 - width / 2
+    cos, sin = radians.cos()[:, None, None], radians.sin()[:, None, None]
+    column = (cos * x - sin * y + width / 2).floor().long()
+    row = (sin * x + cos * y + height / 2).floor().long()
+    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    return (row * width + column).masked_fill(~inside, height * width).flatten(1)

@@ -1,0 +1,31 @@
+"""A party's batches."""
+
+from collections.abc import Iterator
+
+import torch
+
+from ..types import Batch
+from .augment import Preparation
+from .base import Examples
+
+
+def batches(
+    data: Examples,
+    preparation: Preparation,
+    size: int,
+    order: torch.Generator,
+    augmentation: torch.Generator | None,
+) -> Iterator[Batch]:
+    """One epoch in random order; None for `augmentation` leaves the samples as they are.
+
+    The last incomplete batch is dropped; a party smaller than one batch gives the batch it has.
+    """
+    total = len(data.y)
+    size = min(size, total)
+    shuffled = torch.randperm(total, generator=order)
+    for start in range(0, total - size + 1, size):
+        rows = shuffled[start : start + size].to(data.y.device)
+        x = data.x[rows]
+        if augmentation is not None and preparation.augments:
+            x = preparation.augment(x, augmentation)
+        yield Batch(preparation.normalise(x), data.y[rows], rows)

@@ -1,0 +1,50 @@
+"""The embedded engine: every party lives in this process, one after the other."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ..experiment import Experiment
+from ..local import Workbench, local_update
+from ..states import States
+from ..task import Score, Task
+from ..types import Server, Update
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The number of torch threads changes the order of sums, so everywhere it is one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Embedded:
+    def __init__(self, exp: Experiment, task: Task) -> None:
+        self.exp, self.task = exp, task
+        self.states = States()
+        self.bench = Workbench(task.build)
+
+    def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
+        """The updates of the chosen parties, in the order chosen."""
+        updates = []
+        with one_thread():
+            for i in chosen:
+                state = self.states.before(i, t)
+                update, kept = local_update(self.exp, self.task, self.bench, server, state, i, t)
+                self.states.keep(i, t, kept)
+                updates.append(update)
+        return updates
+
+    def evaluate(self, server: Server) -> dict[str, Score]:
+        """The score of every deployed model on the test set."""
+        scores = {}
+        with one_thread():
+            for name, params in self.exp.algorithm.deployed(server).items():
+                self.bench.clear()
+                scores[name] = self.task.evaluate(self.bench.module(params))
+        return scores

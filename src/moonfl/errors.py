@@ -1,0 +1,20 @@
+"""The two ways to fail, and the message for a name nobody knows."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Wrong input: the message says what was given, what is allowed, and where to fix it."""
+
+
+class RunError(RuntimeError):
+    """A run that cannot go on; what it had recorded is kept."""
+
+
+def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
+    """An InputError that names the nearest allowed names first, then all of them."""
+    names = sorted(allowed)
+    near = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return InputError(f"unknown {kind} '{given}'{hint} (allowed: {', '.join(names)})")

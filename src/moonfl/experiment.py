@@ -1,0 +1,175 @@
+"""Experiment: one frozen, validated description of a run; to and from TOML; strict overrides."""
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+import torch
+
+from . import settings
+from .algorithms import ALGORITHMS
+from .algorithms.fedavg import FedAvg
+from .algorithms.moon import MOON
+from .data import source
+from .errors import InputError, unknown
+from .models import ENCODERS
+from .servers import SERVERS
+from .servers.average import Average
+from .settings import setting
+
+PARTS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "server": SERVERS}
+FACTS = ("versions", "choices")  # what a run adds to its experiment.toml for people to read
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides the result of a run. The defaults are the demonstration: MOON on digits."""
+
+    dataset: str = setting("digits", "digits, cifar10, cifar100 or tiny-imagenet")
+    data_dir: str = setting("data", "the folder that holds the data sets")
+    model: str | None = setting(None, "the encoder: mlp, simple-cnn, resnet18 or resnet50; none: the data set's own")
+    head: bool = setting(True, "whether the network has the projection head")
+    out_dim: int = setting(256, "output dimension of the projection head", low=1)
+    algorithm: FedAvg = dataclasses.field(default_factory=MOON)
+    server: Average = dataclasses.field(default_factory=Average)
+    partition: Literal["dirichlet", "iid", "column"] = setting("dirichlet", "how samples are dealt to parties")
+    parties: int = setting(10, "N, the number of parties", low=1)
+    beta: float = setting(0.5, "concentration of the Dirichlet partition; small is uneven", above=0)
+    min_samples: int = setting(10, "the smallest party a Dirichlet partition may have", low=1)
+    partition_seed: int = setting(
+        0, "seed of the partition alone; 0 is the paper's own partition", low=0, high=2**32 - 1
+    )
+    column: str | None = setting(None, "with partition=column: the column whose values are the parties")
+    sample_fraction: float = setting(1.0, "the share of parties that take part in a round", above=0, high=1)
+    rounds: int = setting(20, "T, communication rounds", low=1)
+    epochs: int = setting(10, "E, local epochs", low=1)
+    batch_size: int = setting(64, "samples in a batch", low=1)
+    lr: float = setting(0.01, "step size of the local optimiser", above=0)
+    momentum: float = setting(0.9, "momentum of the local optimiser", low=0, below=1)
+    weight_decay: float = setting(1e-5, "weight decay of the local optimiser", low=0)
+    augment: bool = setting(True, "whether training images are augmented as the paper's authors did")
+    seed: int = setting(0, "seed of weights, batches and sampling", low=0, high=2**63 - 1)
+    device: str = setting("cpu", "where the model is trained: cpu, cuda, cuda:1, ...")
+
+    def __post_init__(self) -> None:
+        settings.check(self)
+        for part, base in (("algorithm", FedAvg), ("server", Average)):
+            if not isinstance(getattr(self, part), base):
+                raise InputError(f"{part} is a value such as {base.__name__}(), not {getattr(self, part)!r}")
+            settings.check(getattr(self, part), f"{part}.")
+        object.__setattr__(self, "model", self.model or source(self.dataset).model)
+        if self.model not in ENCODERS:
+            raise unknown("model", str(self.model), ENCODERS)
+        self._check_pairs()
+
+    def _check_pairs(self) -> None:
+        """Settings that mean nothing together are refused."""
+        name, server = part_name(self.algorithm), part_name(self.server)
+        if not self.algorithm.takes_server_step and server != "average":
+            raise InputError(f"algorithm={name} cannot be combined with server={server}; use server=average")
+        if not self.algorithm.federated and self.rounds != 1:
+            raise InputError(f"algorithm={name} is one round; set rounds=1 and the length of training by epochs")
+        if (self.partition == "column") != (self.column is not None):
+            raise InputError("partition=column and column=NAME belong together; set both or neither")
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"device={self.device} cannot be used here ({reason}); use device=cpu") from None
+
+    def parties_per_round(self) -> int:
+        return max(1, round(self.sample_fraction * self.parties))
+
+
+def part_name(part: object) -> str:
+    """The name of an algorithm or server step: the one in its table."""
+    for table in PARTS.values():
+        for name, cls in table.items():
+            if type(part) is cls:
+                return name
+    return type(part).__name__
+
+
+def to_dict(exp: Experiment) -> dict[str, Any]:
+    """Plain values; the algorithm and the server as tables with their name."""
+    values = {f.name: getattr(exp, f.name) for f in dataclasses.fields(exp)}
+    for part in PARTS:
+        values[part] = {"name": part_name(values[part])} | dataclasses.asdict(values[part])
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def from_dict(values: dict[str, Any]) -> Experiment:
+    values = {key: value for key, value in values.items() if key not in FACTS}
+    parts = {}
+    for part, table in PARTS.items():
+        given = values.pop(part, None)
+        if given is not None:
+            given = dict(given) if isinstance(given, dict) else {"name": given}
+            name = given.pop("name", None)
+            if name not in table:
+                raise unknown(part, str(name), table)
+            parts[part] = settings.build(table[name], given, f"{part}.")
+    return replace(settings.build(Experiment, values, ""), **parts)
+
+
+def to_toml(exp: Experiment, facts: dict[str, dict[str, str]] | None = None) -> str:
+    return tomli_w.dumps(to_dict(exp) | (facts or {}))
+
+
+def from_toml(path: Path) -> Experiment:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+    try:
+        return from_dict(values)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def override(exp: Experiment, changes: list[str]) -> Experiment:
+    """The experiment with `key=value` changes.
+
+    A key is a field of Experiment, a setting of the algorithm (`mu=5` or `algorithm.mu=5`), or `server.KEY`.
+    `algorithm=NAME` and `server=NAME` start from that part's defaults, wherever they stand among the changes.
+    """
+    pairs: dict[str, str] = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise InputError(f"'{change}' is not of the form key=value")
+        key = key.removeprefix("algorithm.")
+        if key in pairs:
+            raise InputError(f"{key} is given twice")
+        pairs[key] = value
+    values = to_dict(exp)
+    for part in PARTS:
+        if part in pairs and pairs[part] != values[part]["name"]:
+            values[part] = {"name": pairs[part]}
+        pairs.pop(part, None)
+    if "dataset" in pairs and pairs["dataset"] != exp.dataset:
+        values.pop("model", None)
+    known = valid_keys(values)
+    for key, value in pairs.items():
+        if key not in known:
+            raise unknown("key", key, known)
+        part, name = known[key]
+        (values[part] if part else values)[name] = value
+    return from_dict(values)
+
+
+def valid_keys(values: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Every key an override may name -> (the part it belongs to, its name there)."""
+    known = {name: ("", name) for name in settings.names(Experiment)}
+    for part, table in PARTS.items():
+        name = values[part]["name"]
+        if name not in table:
+            raise unknown(part, name, table)
+        for field in settings.names(table[name]):
+            known[field if part == "algorithm" else f"{part}.{field}"] = (part, field)
+    return known

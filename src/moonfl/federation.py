@@ -1,0 +1,50 @@
+"""The federation: the only loop over rounds, whatever the engine."""
+
+from dataclasses import replace
+from typing import Protocol
+
+import torch
+
+from . import seeds, tree
+from .engines import Engine
+from .experiment import Experiment
+from .task import Score, Task
+from .types import Server, Update
+
+
+class Log(Protocol):
+    def log(self, t: int, server: Server, updates: list[Update], scores: dict[str, Score]) -> None: ...
+
+
+def run(exp: Experiment, task: Task, engine: Engine, recorder: Log) -> Server:
+    """Algorithm 1, "Server executes"."""
+    server = init_server(exp, task)
+    for t in range(exp.rounds):
+        chosen = sample_parties(exp, t)
+        updates = engine.train(server, chosen, t)
+        server = aggregate(exp, server, updates)
+        recorder.log(t, server, updates, engine.evaluate(server))
+    return server
+
+
+def init_server(exp: Experiment, task: Task) -> Server:
+    params, buffers = task.init_model(exp.seed)
+    server = exp.algorithm.init_server(params, buffers)
+    return replace(server, step=exp.server.init(params))
+
+
+def sample_parties(exp: Experiment, t: int) -> list[int]:
+    """The parties of round t, ascending, from a stream fixed by the seed."""
+    order = torch.randperm(exp.parties, generator=seeds.rng(exp.seed, "sampling", t))
+    return sorted(order[: exp.parties_per_round()].tolist())
+
+
+def aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server:
+    """algorithm.combine on what was trained, then the server's step; sums go in party order."""
+    trained = sorted((u for u in updates if u.num_steps > 0), key=lambda u: u.party)
+    if not trained:
+        return server
+    combined = exp.algorithm.combine(server, trained, exp.parties)
+    params, memory = exp.server.step(server.params, combined.params, server.step)
+    buffers = tree.mean((u.buffers, u.num_samples) for u in trained)
+    return replace(combined, params=params, buffers=buffers, step=memory)

@@ -1,0 +1,97 @@
+"""Local training: the only optimiser loop of the package."""
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from . import seeds, tree
+from .data.base import Examples
+from .data.loader import batches
+from .errors import RunError
+from .experiment import Experiment
+from .task import Task
+from .types import Batch, Frozen, Output, Params, Party, Server, State, Update
+
+
+class Workbench:
+    """Modules that are built once and reloaded for every party: building one costs more than filling it."""
+
+    def __init__(self, build: Callable[[], nn.Module]) -> None:
+        self.build = build
+        self.modules: list[nn.Module] = []
+        self.used = 0
+
+    def module(self, params: Params) -> nn.Module:
+        """A module holding `params`, this party's until `clear`."""
+        if self.used == len(self.modules):
+            self.modules.append(self.build())
+        self.used += 1
+        return tree.load(self.modules[self.used - 1], params)
+
+    def frozen(self, params: Params) -> Frozen:
+        """A model that is only read: eval mode, no gradients."""
+        model = self.module(params).eval()
+
+        @torch.no_grad()
+        def read(batch: Batch) -> Output:
+            output: Output = model(batch.x)
+            return output
+
+        return read
+
+    def clear(self) -> None:
+        self.used = 0
+
+
+def local_update(
+    exp: Experiment, task: Task, bench: Workbench, server: Server, state: State | None, i: int, t: int
+) -> tuple[Update, State]:
+    """PartyLocalTraining(i, w^t) of Algorithm 1: what party i sends in round t, and what it keeps.
+
+    `state` is what it kept when it last took part, None before its first round.
+    """
+    bench.clear()
+    start, data = time.perf_counter(), task.parties[i]
+    kept = exp.algorithm.init_party(server.params) if state is None else state
+    if task.batch_norm and len(data.y) == 1:
+        return Update(i, server.params, server.buffers, 1, 0), kept
+    party = Party(
+        i, kept, server.params, server.buffers, server.shared, exp.lr, exp.momentum, task.supervised, bench.frozen
+    )
+    model = bench.module(party.global_model)
+    steps, loss = _train(exp, task, model, exp.algorithm.local_loss(party), data, i, t)
+    params, buffers = tree.copy(tree.params_of(model)), tree.copy(tree.buffers_of(model))
+    kept, extra = exp.algorithm.finish(party, params | buffers, steps)
+    metrics = {"loss": loss, "seconds": time.perf_counter() - start}
+    return Update(i, params, buffers, len(data.y), steps, extra, metrics), kept
+
+
+def _train(
+    exp: Experiment, task: Task, model: nn.Module, loss_of: Callable[..., Tensor], data: Examples, i: int, t: int
+) -> tuple[int, float]:
+    """E epochs of SGD; the number of steps and the mean loss."""
+    model.train()
+    sgd = torch.optim.SGD(
+        model.parameters(), lr=exp.lr, momentum=exp.momentum, weight_decay=exp.weight_decay, fused=True
+    )
+    order = seeds.rng(exp.seed, "batches", t, i)
+    augmentation = seeds.rng(exp.seed, "augmentation", t, i) if exp.augment else None
+    steps, total = 0, 0.0
+    for epoch in range(exp.epochs):
+        losses = []
+        for batch in batches(data, task.preparation, exp.batch_size, order, augmentation):
+            sgd.zero_grad()
+            loss = loss_of(model, batch)
+            loss.backward()
+            sgd.step()
+            losses.append(loss.detach())
+        steps, total = steps + len(losses), total + float(torch.stack(losses).double().sum())
+        if not math.isfinite(total):
+            raise RunError(
+                f"the loss of party {i} became {total} in round {t + 1}, epoch {epoch + 1}: most often the step size "
+                f"is too large (lr={exp.lr:g}); lower lr, or the weight of the method's own term"
+            )
+    return steps, total / steps

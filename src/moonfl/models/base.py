@@ -1,0 +1,38 @@
+"""The network of the paper: base encoder, projection head, output layer."""
+
+import torch
+from torch import Tensor, nn
+
+from ..types import Output
+
+
+class Model(nn.Module):
+    """Encoder -> projection head (2-layer MLP) -> output layer.
+
+    `z` is the vector after the head, or the encoder's own output where there is no head.
+    """
+
+    def __init__(self, encoder: nn.Module, features: int, classes: int, head: bool = True, out_dim: int = 256) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head: nn.Module = nn.Identity()
+        if head:
+            self.head = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, out_dim))
+        self.output = nn.Linear(out_dim if head else features, classes)
+
+    def forward(self, x: Tensor) -> Output:
+        z = self.head(self.encoder(x))
+        return Output(z, self.output(z))
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
+
+
+@torch.no_grad()
+def num_features(encoder: nn.Module, shape: tuple[int, ...]) -> int:
+    """The length of the encoder's output for inputs of `shape`."""
+    training = encoder.training
+    features = encoder.eval()(torch.zeros(1, *shape)).shape[1]
+    encoder.train(training)
+    return int(features)

@@ -1,0 +1,20 @@
+"""The CNN of the paper's CIFAR-10 experiments (Sec. 4.1)."""
+
+from torch import nn
+
+from ..errors import InputError
+
+
+def simple_cnn(shape: tuple[int, ...]) -> nn.Module:
+    """Two 5x5 convolutions (6 and 16 channels) with 2x2 max-pooling, then layers of 120 and 84 units, all with ReLU."""
+    channels, *sides = shape
+    if len(sides) != 2 or min(sides) < 16:
+        raise InputError(f"model simple-cnn needs images of at least 16x16, the data have shape {shape}; try model=mlp")
+    height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * height * width, 120), nn.ReLU(),
+        nn.Linear(120, 84), nn.ReLU(),
+    )  # fmt: skip

@@ -1,0 +1,32 @@
+"""What a run shows on stderr while it goes: a bar on a terminal, a line a round elsewhere."""
+
+import sys
+from types import TracebackType
+
+from tqdm import tqdm
+
+from .record import Fact
+
+
+class Progress:
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.bar = tqdm(total=rounds, unit="round", leave=False) if sys.stderr.isatty() else None
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def __call__(self, fact: Fact) -> None:
+        accuracy = f"accuracy {100 * fact['accuracy']:.1f} %"
+        if self.bar is not None:
+            self.bar.set_postfix_str(accuracy)
+            self.bar.update()
+        else:
+            line = f"round {fact['round']}/{self.rounds}  {accuracy}  loss {fact['loss']:.3f}  {fact['seconds']:.1f} s"
+            print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,97 @@
+"""Fields of frozen dataclasses as settings: one place for their meaning, their limits and their text form."""
+
+import dataclasses
+import math
+import types
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .errors import InputError, unknown
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Limits:
+    low: float = -math.inf  # smallest allowed
+    above: float = -math.inf  # must be greater than
+    high: float = math.inf  # largest allowed
+    below: float = math.inf  # must be less than
+
+    def hold(self, value: float) -> bool:
+        return self.low <= value <= self.high and self.above < value < self.below
+
+    def __str__(self) -> str:
+        named = {">=": self.low, ">": self.above, "<=": self.high, "<": self.below}
+        return " and ".join(f"{sign} {limit:g}" for sign, limit in named.items() if math.isfinite(limit))
+
+
+def setting(default: T, doc: str, **limits: float) -> T:
+    """A dataclass field with its meaning and limits (low, above, high, below)."""
+    field: Any = dataclasses.field(default=default, metadata={"doc": doc, "limits": Limits(**limits)})
+    return field  # type: ignore[no-any-return]  # a field stands where its value will be
+
+
+def names(cls: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(cls)]
+
+
+def convert(cls: type, name: str, value: object, label: str) -> Any:
+    """`value` (text from a command line, or a value from TOML or Python) as the field's type and in its limits."""
+    hint = get_type_hints(cls)[name]
+    field = next(f for f in dataclasses.fields(cls) if f.name == name)
+    try:
+        result = _as_type(hint, value)
+    except (TypeError, ValueError, KeyError):
+        raise InputError(f"{label} is {allowed(hint)}, not {value!r}") from None
+    limits = field.metadata.get("limits", Limits())
+    if isinstance(result, int | float) and not isinstance(result, bool) and not limits.hold(result):
+        raise InputError(f"{label} must be {limits}, not {value}")
+    return result
+
+
+def check(settings: Any, prefix: str = "") -> None:
+    """Every field of a dataclass made in Python has the type and limits it declares."""
+    cls = type(settings)
+    for name, hint in get_type_hints(cls).items():
+        if name in names(cls) and _is_plain(hint):
+            object.__setattr__(settings, name, convert(cls, name, getattr(settings, name), prefix + name))
+
+
+def build(cls: type[T], values: dict[str, object], prefix: str) -> T:
+    """An instance from names and values, each checked; an unknown name gets the nearest valid ones."""
+    for name in values:
+        if name not in names(cls):
+            raise unknown("key", prefix + name, [prefix + n for n in names(cls)])
+    return cls(**{name: convert(cls, name, value, prefix + name) for name, value in values.items()})
+
+
+def allowed(hint: Any) -> str:
+    """What a type admits, in words."""
+    if get_origin(hint) is Literal:
+        return " or ".join(map(str, get_args(hint)))
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join("none" if part is type(None) else allowed(part) for part in get_args(hint))
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[hint]
+
+
+def _is_plain(hint: Any) -> bool:
+    return hint in (bool, int, float, str) or get_origin(hint) in (Literal, Union, types.UnionType)
+
+
+def _as_type(hint: Any, value: Any) -> object:
+    if get_origin(hint) is Literal and value in get_args(hint):
+        return value
+    if get_origin(hint) in (Union, types.UnionType):
+        inner = next(part for part in get_args(hint) if part is not type(None))
+        return None if value in (None, "none") else _as_type(inner, value)
+    if hint is bool:
+        return value if isinstance(value, bool) else {"true": True, "false": False}[value]
+    number = isinstance(value, int | float | str) and not isinstance(value, bool)
+    if hint is float and number and math.isfinite(float(value)):
+        return float(value)
+    if hint is int and number and not isinstance(value, float):
+        return int(value)
+    if hint is str and isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} is no {hint}")

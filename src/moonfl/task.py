@@ -1,0 +1,90 @@
+"""Task: the model builder, the parties' data, the test set, and how a model is judged."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import seeds, tree
+from .data import load
+from .data.augment import Preparation
+from .data.base import Dataset, Examples
+from .data.partition import Partition, by_column, dirichlet, iid
+from .errors import InputError, unknown
+from .experiment import Experiment
+from .models import build_model
+from .models.base import has_batch_norm
+from .types import Batch, Params
+
+EVALUATION_BATCH = 500
+
+
+class Score(NamedTuple):
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Task:
+    build: Callable[[], nn.Module]  # a model with weights of no importance
+    parties: list[Examples]  # each party's own data
+    test: Examples
+    preparation: Preparation
+    batch_norm: bool  # whether the model has BatchNorm, which a batch of one sample must not meet
+    partition_note: str = ""
+
+    def init_model(self, seed: int) -> tuple[Params, Params]:
+        """w^0 and its buffers: the same for every algorithm."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seeds.number(seed, "weights"))
+            model = self.build()
+        return tree.copy(tree.params_of(model)), tree.copy(tree.buffers_of(model))
+
+    def supervised(self, logits: Tensor, batch: Batch) -> Tensor:
+        return F.cross_entropy(logits, batch.y)
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> Score:
+        """Accuracy and loss on the test set."""
+        model.eval()
+        correct, loss = 0, 0.0
+        for x, y in zip(self.test.x.split(EVALUATION_BATCH), self.test.y.split(EVALUATION_BATCH), strict=True):
+            batch = Batch(self.preparation.normalise(x), y, y)
+            logits = model(batch.x).logits
+            correct += int((logits.argmax(dim=1) == y).sum())
+            loss += float(self.supervised(logits, batch)) * len(y)
+        return Score(correct / len(self.test.y), loss / len(self.test.y))
+
+
+def make_partition(exp: Experiment, data: Dataset) -> Partition:
+    labels = data.train.y.cpu().numpy()
+    if exp.partition == "iid":
+        return iid(len(labels), exp.parties, exp.partition_seed)
+    if exp.column is not None:
+        if exp.column not in data.columns:
+            raise unknown(f"column of {exp.dataset}", exp.column, data.columns)
+        return by_column(data.columns[exp.column], exp.parties, exp.column)
+    return dirichlet(labels, exp.parties, exp.beta, exp.partition_seed, exp.min_samples)
+
+
+def make_task(exp: Experiment) -> Task:
+    """Read the data, deal it out, and get the model ready."""
+    data = load(exp.dataset, Path(exp.data_dir).expanduser())
+    partition = make_partition(exp, data)
+    train, test = (Examples(x.to(exp.device), y.to(exp.device)) for x, y in (data.train, data.test))
+    shape = tuple(train.x.shape[1:])
+
+    def build() -> nn.Module:
+        model = build_model(str(exp.model), shape, len(data.classes), exp.head, exp.out_dim)
+        return model.to(exp.device).to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]
+
+    batch_norm = has_batch_norm(build())
+    if batch_norm and exp.batch_size == 1:
+        raise InputError(f"batch_size=1 cannot train model={exp.model}: its BatchNorm needs at least 2 samples")
+    parts = [torch.from_numpy(part).to(exp.device) for part in partition.parts]
+    parties = [Examples(train.x[part], train.y[part]) for part in parts]
+    return Task(build, parties, test, data.preparation, batch_norm, partition.note)

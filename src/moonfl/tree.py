@@ -1,0 +1,86 @@
+"""Params of a module and back, and arithmetic on Params.
+
+Arithmetic returns new tensors, changes nothing, and works on the names of its first argument:
+`sub(global_params, trained_model)` leaves the buffers out because the first has none.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from .types import Params
+
+
+def params_of(model: nn.Module) -> Params:
+    """The trainable parameters themselves, not copies: a loss may be written in them."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def buffers_of(model: nn.Module) -> Params:
+    """Everything else a model is made of (BatchNorm statistics, parameters its author froze)."""
+    trainable = params_of(model)
+    return {name: v for name, v in model.state_dict(keep_vars=True).items() if name not in trainable}
+
+
+def copy(a: Params) -> Params:
+    return {k: v.detach().clone() for k, v in a.items()}
+
+
+@torch.no_grad()
+def load(model: nn.Module, params: Params) -> nn.Module:
+    """Write `params` into the model's own tensors; every name must be there."""
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        tensor.copy_(params[name])
+    return model
+
+
+def zeros_like(a: Params) -> Params:
+    return {k: torch.zeros_like(v) for k, v in a.items()}
+
+
+def add(a: Params, b: Params, scale: float = 1.0) -> Params:
+    """a + scale * b"""
+    return {k: v + scale * b[k] for k, v in a.items()}
+
+
+def sub(a: Params, b: Params) -> Params:
+    """a - b"""
+    return {k: v - b[k] for k, v in a.items()}
+
+
+def mul(a: Params, scale: float) -> Params:
+    """scale * a"""
+    return {k: v * scale for k, v in a.items()}
+
+
+def mean(trees: Iterable[tuple[Params, float]]) -> Params:
+    """The weighted mean of (Params, weight) pairs, summed in float64 in the order given.
+
+    Dtypes are those of the first; integers (BatchNorm's count of batches) are rounded.
+    """
+    items = iter(trees)
+    first, weight = next(items)
+    total = {k: v.double() * weight for k, v in first.items()}
+    for tree, w in items:
+        total = {k: v + tree[k].double() * w for k, v in total.items()}
+        weight += w
+    return {k: _as(v / weight, first[k].dtype) for k, v in total.items()}
+
+
+def _as(value: Tensor, dtype: torch.dtype) -> Tensor:
+    return (value if dtype.is_floating_point else value.round()).to(dtype)
+
+
+def dot(a: Params, b: Params) -> Tensor:
+    """<a, b>"""
+    return torch.stack([(v * b[k]).sum() for k, v in a.items()]).sum()
+
+
+def sq_dist(a: Params, b: Params) -> Tensor:
+    """||a - b||^2"""
+    return torch.stack([(v - b[k]).square().sum() for k, v in a.items()]).sum()
+
+
+def num_bytes(a: Params) -> int:
+    return sum(v.numel() * v.element_size() for v in a.values())

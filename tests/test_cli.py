@@ -1,0 +1,226 @@
+"""The command line as a person uses it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from problems import write_cifar10, write_cifar100, write_tiny_imagenet
+
+from moonfl import cli, run
+from moonfl.experiment import from_toml, override
+from moonfl.presets import PRESETS
+
+QUICK = ["rounds=2", "epochs=1", "parties=4", "batch_size=64"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def rounds(directory: Path) -> list[dict]:
+    return [json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines()]
+
+
+def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", *QUICK]) == 0
+    out, err = capsys.readouterr()
+    assert "results in runs/digits-moon" in out
+    assert "round 2/2  accuracy" in err
+    assert "no contrastive term at a party's first round" in err
+    facts = rounds(tmp_path / "runs" / "digits-moon")
+    assert [fact["round"] for fact in facts] == [1, 2]
+    assert set(facts[0]) == {"round", "accuracy", "loss", "bytes_down", "bytes_up", "seconds", "parties"}
+    assert [p["party"] for p in facts[0]["parties"]] == [0, 1, 2, 3]
+    assert sum(p["samples"] for p in facts[0]["parties"]) == 1437
+    stored = from_toml(tmp_path / "runs" / "digits-moon" / "experiment.toml")
+    assert stored == override(PRESETS["digits-moon"].experiment, QUICK)
+    text = (tmp_path / "runs" / "digits-moon" / "experiment.toml").read_text()
+    assert "[versions]" in text
+    assert "[choices]" in text
+    assert cli.main(["run", *QUICK]) == 0
+    assert "results in runs/digits-moon-2" in capsys.readouterr().out
+
+
+def test_json_is_one_object_and_the_same_facts_as_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "digits-fedavg", "--out", "here", *QUICK, "--json", "seed=3"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["accuracy"] == told["rounds"][-1]["accuracy"]
+    assert told["best_accuracy"] == max(fact["accuracy"] for fact in told["rounds"])
+    assert told["settings"]["algorithm"] == {"name": "fedavg"}
+    assert told["settings"]["seed"] == 3
+    assert told["rounds"] == rounds(tmp_path / "here")
+    result = run(from_toml(tmp_path / "here" / "experiment.toml"))
+    assert [f["loss"] for f in result.rounds] == [f["loss"] for f in told["rounds"]]
+    assert result.directory is None
+
+
+def test_a_file_repeats_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "digits-scaffold", *QUICK, "--out", "first"]) == 0
+    assert cli.main(["run", "first/experiment.toml", "--out", "second"]) == 0
+    capsys.readouterr()
+    assert [f["loss"] for f in rounds(tmp_path / "first")] == [f["loss"] for f in rounds(tmp_path / "second")]
+
+
+def test_bytes_are_those_of_the_tensors(tmp_path: Path) -> None:
+    """The MLP has two layers of 64*64+64, the head one more and 64*256+256, the output 256*10+10; SCAFFOLD twice."""
+    model = 4 * (3 * (64 * 64 + 64) + 64 * 256 + 256 + 256 * 10 + 10)
+    for algorithm, factor in [("fedavg", 1), ("moon", 1), ("scaffold", 2)]:
+        assert cli.main(["run", *QUICK, f"algorithm={algorithm}", "--out", algorithm]) == 0
+        for fact in rounds(tmp_path / algorithm):
+            assert (fact["bytes_down"], fact["bytes_up"]) == (4 * model * factor, 4 * model * factor)
+
+
+def test_solo_reports_mean_and_deviation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "digits-solo", "epochs=2", "--out", "solo"]) == 0
+    (fact,) = rounds(tmp_path / "solo")
+    values = list(fact["accuracies"].values())
+    assert len(values) == 10
+    assert fact["accuracy"] == pytest.approx(sum(values) / 10)
+    assert fact["accuracy_std"] > 0
+    assert "over parties" in capsys.readouterr().out
+
+
+def test_an_existing_run_is_kept_unless_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", *QUICK, "--out", "mine"]) == 0
+    before = (tmp_path / "mine" / "rounds.jsonl").read_text()
+    assert cli.main(["run", *QUICK, "--out", "mine", "seed=9"]) == 2
+    assert "mine already holds a run" in capsys.readouterr().err
+    assert (tmp_path / "mine" / "rounds.jsonl").read_text() == before
+    assert cli.main(["run", *QUICK, "--out", "mine", "seed=9", "--force"]) == 0
+    assert (tmp_path / "mine" / "rounds.jsonl").read_text() != before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "digits-mon"], "unknown preset 'digits-mon'; did you mean digits-moon"),
+        (["run", "digits-moon", "digits-fedavg"], "give one preset"),
+        (["run", "roundz=3"], "did you mean rounds"),
+        (["run", "nothere.toml"], "nothere.toml cannot be read"),
+        (["run", "cifar10-moon"], "moonfl data get cifar10"),
+        (["run", "parties=1000"], "1000 parties of at least 10 samples need 10000, the data have 1437"),
+        (["run", "model=simple-cnn"], "at least 16x16"),
+        (["run", "model=resnet18", "batch_size=1"], "BatchNorm needs at least 2 samples"),
+        (["run", "partition=column", "column=site"], "unknown column of digits 'site'"),
+        (["run", "--out", "/proc/nowhere"], "cannot be made"),
+        (["partition", "--out", "heat.gif", "parties=3"], "a .png or .svg file"),
+        (["data", "get", "digits"], "nothing to download"),
+        (["data", "get", "cifar11"], "unknown dataset 'cifar11'; did you mean cifar10"),
+        (["data", "get", "cifar100", "--from", "npm"], "cifar10 only"),
+    ],
+)
+def test_wrong_input_is_one_line_and_status_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert out == ""
+    assert err.splitlines()[-1].startswith("moonfl: ")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("words", [[], ["runn"], ["run", "--outt", "x"], ["data", "get"], ["list", "x=3"]])
+def test_wrong_words_are_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    assert stop.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_nothing_is_left_by_a_run_that_could_not_start(tmp_path: Path) -> None:
+    assert cli.main(["run", "cifar10-moon"]) == 2
+    assert cli.main(["run", "parties=1000", "--out", "there"]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_diverging_run_is_status_1_and_keeps_its_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "digits-fedavg", "lr=30", "rounds=50", "--out", "bad"]) == 1
+    err = capsys.readouterr().err
+    assert "lower lr" in err
+    assert "Traceback" not in err
+    for fact in rounds(tmp_path / "bad"):
+        assert fact["accuracy"] >= 0
+    assert from_toml(tmp_path / "bad" / "experiment.toml").lr == 30
+
+
+def test_full_disk_is_status_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "rounds.jsonl").symlink_to("/dev/full")
+    monkeypatch.setattr("moonfl.record.write_atomically", lambda path, text: None)
+    assert cli.main(["run", *QUICK, "--out", "full"]) == 1
+    assert "No space left" in capsys.readouterr().err
+
+
+def test_interrupt_is_status_130_and_keeps_what_was_recorded(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "moonfl", "run", "rounds=100000", "epochs=1", "--out", "long"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not ((tmp_path / "long" / "rounds.jsonl").exists() and len(rounds(tmp_path / "long")) >= 2):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert len(rounds(tmp_path / "long")) >= 2
+
+
+def test_list_names_every_preset_and_the_papers_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(PRESETS) + 1
+    assert any(line.startswith("cifar10-moon ") and "69.1 ± 0.4 %" in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    assert cli.main(["partition", "digits-moon", "--out", f"heat.{kind}", "beta=0.1"]) == 0
+    out = capsys.readouterr().out
+    assert "samples a party: mean 144" in out
+    counts = [[int(n) for n in line.split()[1:]] for line in out.splitlines()[1:11]]
+    assert sum(row[-1] for row in counts) == 1437
+    assert all(sum(row[:-1]) == row[-1] for row in counts)
+    head = (tmp_path / f"heat.{kind}").read_bytes()[:200]
+    assert head.startswith(b"\x89PNG") if kind == "png" else b"<?xml" in head
+
+
+def test_every_data_set_of_the_paper_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One round on a few images in the publishers' layouts, with the paper's own networks."""
+    write_cifar10(tmp_path / "data")
+    write_cifar100(tmp_path / "data", train=100, test=20)
+    write_tiny_imagenet(tmp_path / "data", classes=2, per_class=5)
+    assert cli.main(["data"]) == 0
+    assert "not in" not in capsys.readouterr().out
+    for dataset, parties in (("cifar10", 2), ("cifar100", 10), ("tiny-imagenet", 1)):
+        words = [
+            "run",
+            f"{dataset}-moon",
+            "rounds=2",
+            "epochs=1",
+            f"parties={parties}",
+            "sample_fraction=0.1",
+            "--json",
+        ]
+        assert cli.main(words) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert len(told["rounds"]) == 2
+        assert told["settings"]["model"] == ("simple-cnn" if dataset == "cifar10" else "resnet50")
+    natural = ["partition", "cifar100-moon", "partition=column", "column=coarse_label", "parties=20"]
+    assert cli.main(natural) == 0
+    assert "mean 5, deviation 0" in capsys.readouterr().out
+    assert cli.main([*natural[:-1], "parties=10"]) == 2
+    assert "has 20 values, so there are parties=20" in capsys.readouterr().err

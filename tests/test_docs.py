@@ -1,0 +1,67 @@
+"""The commands and code of the README and of CONTRIBUTING do what they say."""
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from problems import TINY, gaussians, train, write_cifar10
+
+from moonfl import cli
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str) -> list[list[str]]:
+    return [shlex.split(line.removeprefix("$ ")) for block in blocks(text, "console") for line in block.splitlines()]
+
+
+def test_readme_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every moonfl command, with a few images in CIFAR-10's layout where the real ones would be."""
+    monkeypatch.chdir(tmp_path)
+    write_cifar10(tmp_path / "data", per_file=200)
+    ours = [words[1:] for words in commands(README) if words[0] == "moonfl"]
+    assert len(ours) >= 8
+    for words in ours:
+        assert cli.main(words) == 0, capsys.readouterr().err
+
+
+def test_readme_make_targets() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for words in commands(README) + commands((ROOT / "CONTRIBUTING.md").read_text()):
+        if words[0] == "make":
+            assert f"\n{words[1]}:" in makefile
+        else:
+            assert words[0] == "moonfl" or words == ["pip", "install", "."]
+
+
+def test_readme_python(capsys: pytest.CaptureFixture[str]) -> None:
+    for code in blocks(README, "python"):
+        exec(compile(code, "README.md", "exec"), {})
+    accuracy = float(capsys.readouterr().out.split()[0])
+    assert 0 < accuracy <= 1
+
+
+def test_readme_tree_names_every_file() -> None:
+    tree = README.split("src/moonfl/\n", 1)[1].split("```", 1)[0]
+    for path in (ROOT / "src" / "moonfl").iterdir():
+        if path.name not in ("__init__.py", "__main__.py", "py.typed", "__pycache__"):
+            assert f"  {path.name}{'/' if path.is_dir() else ''} " in tree, path.name
+
+
+def test_the_example_method_works() -> None:
+    (code,) = blocks((ROOT / "CONTRIBUTING.md").read_text(), "python")
+    names: dict = {"__name__": "zreg"}
+    exec(compile(code, "CONTRIBUTING.md", "exec"), names)
+    task = gaussians()
+    penalised, free = (
+        train(replace(TINY, rounds=8, algorithm=names["ZReg"](lam=lam)), task).params["head.2.weight"].norm()
+        for lam in (5.0, 0.0)
+    )
+    assert penalised < free

@@ -1,0 +1,171 @@
+"""The description of a run: validated, strict, and the same after a trip through TOML."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from moonfl.algorithms import MOON, FedAvg, FedDyn, FedProx, Scaffold, Solo
+from moonfl.errors import InputError
+from moonfl.experiment import Experiment, from_toml, override, to_dict, to_toml
+from moonfl.presets import PRESETS
+from moonfl.servers import Adam, Average, Momentum
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_toml_round_trip(name: str, tmp_path: Path) -> None:
+    exp = PRESETS[name].experiment
+    path = tmp_path / "experiment.toml"
+    path.write_text(to_toml(exp, {"versions": {"torch": "2.13.0"}, "choices": {"why": "for people"}}))
+    assert from_toml(path) == exp
+
+
+def test_presets_are_the_papers_settings() -> None:
+    for dataset, moon_mu, fedprox_mu, rounds, model in [
+        ("cifar10", 5, 0.01, 100, "simple-cnn"),
+        ("cifar100", 1, 0.001, 100, "resnet50"),
+        ("tiny-imagenet", 1, 0.001, 20, "resnet50"),
+    ]:
+        moon = PRESETS[f"{dataset}-moon"].experiment
+        assert moon.algorithm == MOON(mu=moon_mu, tau=0.5, negatives=1)
+        assert PRESETS[f"{dataset}-fedprox"].experiment.algorithm == FedProx(mu=fedprox_mu)
+        assert (moon.rounds, moon.epochs, moon.parties, moon.beta, moon.model) == (rounds, 10, 10, 0.5, model)
+        assert (moon.lr, moon.momentum, moon.weight_decay, moon.batch_size) == (0.01, 0.9, 1e-5, 64)
+        assert (moon.head, moon.out_dim, moon.partition_seed) == (True, 256, 0)
+        solo = PRESETS[f"{dataset}-solo"].experiment
+        assert (solo.rounds, solo.epochs) == (1, 300)
+        assert PRESETS[f"{dataset}-centralised"].experiment.parties == 1
+    assert PRESETS["cifar10-moon"].paper.startswith("69.1")
+
+
+def test_overrides() -> None:
+    exp = override(Experiment(), ["mu=7", "algorithm.tau=0.1", "rounds=3", "lr=1e-3", "head=false", "dataset=cifar10"])
+    assert exp.algorithm == MOON(mu=7, tau=0.1)
+    assert (exp.rounds, exp.lr, exp.head, exp.model) == (3, 0.001, False, "simple-cnn")
+
+
+def test_moon_with_fedavgm_is_one_setting() -> None:
+    exp = override(Experiment(), ["server.momentum=0.7", "server=momentum", "momentum=0.5", "algorithm=moon", "mu=1"])
+    assert exp.algorithm == MOON(mu=1)
+    assert exp.server == Momentum(momentum=0.7, damped=True)
+    assert exp.momentum == 0.5
+
+
+def test_naming_another_algorithm_takes_its_defaults() -> None:
+    base = PRESETS["cifar100-moon"].experiment
+    assert override(base, ["mu=0.5", "algorithm=fedprox"]).algorithm == FedProx(mu=0.5)
+    assert override(base, ["algorithm=fedprox"]).algorithm == FedProx()
+    assert override(base, ["algorithm=moon"]).algorithm == MOON(mu=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("roundz=3", "unknown key 'roundz'; did you mean rounds"),
+        ("mo=3", "unknown key 'mo'"),
+        ("alpha=1", "unknown key 'alpha'"),
+        ("server.momentun=0.9", "unknown key 'server.momentun'"),
+        ("algorithm=moom", "unknown algorithm 'moom'; did you mean moon"),
+        ("server=adm", "unknown server 'adm'; did you mean adam"),
+        ("dataset=cifar", "unknown dataset 'cifar'; did you mean"),
+        ("model=resnet", "unknown model 'resnet'; did you mean resnet50 or resnet18"),
+        ("rounds=ten", "rounds is a whole number, not 'ten'"),
+        ("rounds=1.5", "rounds is a whole number"),
+        ("rounds=0", "rounds must be >= 1, not 0"),
+        ("rounds=", "rounds is a whole number"),
+        ("lr=nan", "lr is a number"),
+        ("lr=0", "lr must be > 0"),
+        ("momentum=1", "momentum must be >= 0 and < 1"),
+        ("sample_fraction=1.5", "sample_fraction must be"),
+        ("sample_fraction=0", "sample_fraction must be"),
+        ("seed=-1", "seed must be"),
+        ("head=yes", "head is true or false, not 'yes'"),
+        ("contrast=l3", "algorithm.contrast is model or l2, not 'l3'"),
+        ("tau=0", "algorithm.tau must be > 0"),
+        ("negatives=0", "algorithm.negatives must be >= 1"),
+        ("partition=random", "partition is dirichlet or iid or column"),
+        ("column=site", "partition=column and column=NAME belong together"),
+        ("partition=column", "partition=column and column=NAME belong together"),
+        ("device=tpu", "device=tpu cannot be used here"),
+        ("rounds", "'rounds' is not of the form key=value"),
+    ],
+)
+def test_wrong_overrides(change: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        override(Experiment(), [change])
+    assert message in str(error.value)
+
+
+def test_a_key_given_twice() -> None:
+    with pytest.raises(InputError, match="mu is given twice"):
+        override(Experiment(), ["mu=1", "algorithm.mu=2"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": Solo(), "rounds": 1, "server": Momentum()},
+        {"algorithm": FedDyn(), "server": Adam()},
+        {"algorithm": Solo(), "rounds": 5},
+        {"algorithm": "moon"},
+        {"server": Momentum},
+        {"algorithm": MOON(mu=-1)},
+        {"algorithm": MOON(tau="x")},
+        {"server": Momentum(momentum=1.0)},
+        {"rounds": 2.5},
+        {"rounds": True},
+        {"dataset": 5},
+    ],
+)
+def test_python_is_checked_too(changes: dict) -> None:
+    with pytest.raises(InputError):
+        Experiment(**changes)
+
+
+def test_whole_numbers_are_numbers() -> None:
+    exp = Experiment(beta=1, algorithm=MOON(mu=1))
+    assert isinstance(exp.beta, float)
+    assert isinstance(exp.algorithm.mu, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rounds = ", "is not TOML"),
+        ("roundz = 3", "unknown key 'roundz'; did you mean rounds"),
+        ("rounds = '3x'", "rounds is a whole number"),
+        ("algorithm = 'mon'", "unknown algorithm 'mon'"),
+        ("[algorithm]\nmu = 3", "unknown algorithm 'None'"),
+        ("[algorithm]\nname = 'moon'\nmuu = 3", "unknown key 'algorithm.muu'; did you mean algorithm.mu"),
+        ("[server]\nname = 'momentum'\nmomentum = 2", "server.momentum must be"),
+        ("algorithm = 3", "algorithm"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        from_toml(path)
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_short_file(tmp_path: Path) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text("algorithm = 'scaffold'\nrounds = 2\n[server]\nname = 'momentum'\n")
+    assert from_toml(path) == Experiment(algorithm=Scaffold(), rounds=2, server=Momentum())
+    with pytest.raises(InputError, match="cannot be read"):
+        from_toml(tmp_path / "missing.toml")
+
+
+def test_parties_per_round() -> None:
+    assert [
+        replace(Experiment(), parties=n, sample_fraction=f).parties_per_round()
+        for n, f in [(100, 0.2), (10, 0.01), (3, 1)]
+    ] == [20, 1, 3]
+
+
+def test_dict_is_plain() -> None:
+    values = to_dict(Experiment(algorithm=FedAvg(), server=Average()))
+    assert values["algorithm"] == {"name": "fedavg"}
+    assert "column" not in values

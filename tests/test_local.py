@@ -1,0 +1,104 @@
+"""Local training at the edges: tiny parties, one class, BatchNorm, a loss that explodes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from problems import TINY, Nowhere, gaussians, train, with_algorithm
+
+from moonfl import tree
+from moonfl.algorithms import ALGORITHMS
+from moonfl.data.base import Examples
+from moonfl.data.loader import batches
+from moonfl.engines.embedded import Embedded
+from moonfl.errors import RunError
+from moonfl.federation import aggregate, init_server, run
+from moonfl.local import Workbench, local_update
+from moonfl.seeds import rng
+from moonfl.task import Task
+
+SIZES = (1, 10, 63, 64, 65)
+
+
+@pytest.mark.parametrize("batch_norm", [False, True])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_parties_of_every_size_train(algorithm: str, batch_norm: bool) -> None:
+    exp = with_algorithm(replace(TINY, parties=5, batch_size=64, epochs=2), algorithm)
+    task, log = gaussians(SIZES, batch_norm), Nowhere()
+    server = run(exp, task, Embedded(exp, task), log)
+    steps = [u.num_steps for u in log.updates[-1]]
+    assert steps == [0 if batch_norm else 2, 2, 2, 2, 2]
+    for name, value in (server.params | server.buffers).items():
+        assert torch.isfinite(value.float()).all(), name
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_parties_with_one_class_only(algorithm: str) -> None:
+    task = gaussians()
+    one_class = [Examples(p.x, torch.full_like(p.y, i % 3)) for i, p in enumerate(task.parties)]
+    exp = with_algorithm(TINY, algorithm)
+    server = train(exp, replace(task, parties=one_class))
+    assert all(torch.isfinite(v).all() for v in server.params.values())
+
+
+def test_a_lone_sample_under_batch_norm_leaves_its_state_and_has_no_say() -> None:
+    exp, task = with_algorithm(replace(TINY, parties=2), "scaffold"), gaussians((1, 40), batch_norm=True)
+    server, engine = init_server(exp, task), Embedded(exp, task)
+    lone, other = engine.train(server, [0, 1], 0)
+    assert lone.num_steps == 0
+    after = aggregate(exp, server, [lone, other])
+    assert all(torch.allclose(after.params[k], other.params[k]) for k in after.params)
+
+
+def test_equals_a_plain_training_loop() -> None:
+    """local_update of FedAvg is nothing but SGD: written out with the optimiser's formula."""
+    exp, task = with_algorithm(replace(TINY, weight_decay=0.01), "fedavg"), gaussians()
+    server = init_server(exp, task)
+    update, _ = local_update(exp, task, Workbench(task.build), server, None, 1, 0)
+
+    model = tree.load(task.build(), server.params)
+    velocity = [torch.zeros_like(p) for p in model.parameters()]
+    order = rng(exp.seed, "batches", 0, 1)
+    for _ in range(exp.epochs):
+        for batch in batches(task.parties[1], task.preparation, exp.batch_size, order, None):
+            grads = torch.autograd.grad(F.cross_entropy(model(batch.x).logits, batch.y), list(model.parameters()))
+            with torch.no_grad():
+                for p, g, v in zip(model.parameters(), grads, velocity, strict=True):
+                    v.mul_(exp.momentum).add_(g + exp.weight_decay * p)
+                    p.sub_(exp.lr * v)
+    for name, p in model.named_parameters():
+        assert torch.allclose(update.params[name], p, atol=1e-6)
+
+
+class Exploding(Task):
+    def supervised(self, logits, batch):
+        return super().supervised(logits, batch) * (float("inf") if len(batch.y) == 20 else 1.0)
+
+
+def test_loss_that_is_not_finite_names_party_round_and_cause() -> None:
+    task = gaussians()
+    exploding = Exploding(task.build, task.parties, task.test, task.preparation, False)
+    with pytest.raises(RunError, match=r"party 2 became (inf|nan) in round 1, epoch 1: .*lr=0.01"):
+        train(replace(TINY, parties=4), exploding)
+
+
+def test_recycled_modules_carry_nothing_over() -> None:
+    """A party's result does not depend on who trained on the same modules before."""
+    exp, task = with_algorithm(TINY, "moon"), gaussians(batch_norm=True)
+    server, bench = init_server(exp, task), Workbench(task.build)
+    for i in (0, 1):
+        local_update(exp, task, bench, server, None, i, 0)
+    used, _ = local_update(exp, task, bench, server, None, 2, 0)
+    fresh, _ = local_update(exp, task, Workbench(task.build), server, None, 2, 0)
+    assert all(torch.equal(used.params[k], fresh.params[k]) for k in used.params)
+    assert all(torch.equal(used.buffers[k], fresh.buffers[k]) for k in used.buffers)
+
+
+def test_control_variates_cover_trainable_parameters_only() -> None:
+    exp, task = with_algorithm(TINY, "scaffold"), gaussians(batch_norm=True)
+    server = init_server(exp, task)
+    update, kept = local_update(exp, task, Workbench(task.build), server, None, 0, 0)
+    assert set(server.shared["c"]) == set(server.params) == set(kept["c_i"]) == set(update.extra["delta_c"])
+    assert all(not v.any() for v in server.shared["c"].values())
+    assert set(server.buffers)
