@@ -41,19 +41,27 @@ def test_rotation_is_pillows(degrees: float) -> None:
 
 @pytest.mark.parametrize("preparation", [CIFAR10, CIFAR100])
 def test_augmentation_is_random_per_image_and_fixed_by_its_stream(preparation: Preparation) -> None:
-    x = images(1).expand(200, -1, -1, -1)
-    out = preparation.augment(x, torch.Generator().manual_seed(3))
-    assert out.shape == x.shape
-    assert out.dtype == torch.uint8
+    x, rows = images(1), torch.zeros(200, dtype=torch.long)
+    out = preparation.batch(x, rows, torch.Generator().manual_seed(3))
+    assert out.shape == (200, 3, 32, 32)
     assert len({image.numpy().tobytes() for image in out}) > 100
-    assert torch.equal(out, preparation.augment(x, torch.Generator().manual_seed(3)))
+    assert torch.equal(out, preparation.batch(x, rows, torch.Generator().manual_seed(3)))
+
+
+def test_without_augmentation_a_batch_is_the_normalised_rows() -> None:
+    x, rows = images(9), torch.tensor([3, 0, 3, 8])
+    assert torch.equal(CIFAR10.batch(x, rows), CIFAR10.normalise(x[rows]))
+    floats = x.float() / 7
+    assert torch.equal(CIFAR10.batch(floats, rows, torch.Generator()), CIFAR10.normalise(floats[rows]))
 
 
 def test_flips_half_of_the_images() -> None:
-    x = images(1).expand(2000, -1, -1, -1)
     flip_only = Preparation(mean=(0.0,) * 3, std=(1.0,) * 3, flip=True)
-    flipped = (flip_only.augment(x, torch.Generator().manual_seed(0)) != x).flatten(1).any(dim=1).float().mean()
-    assert 0.45 < float(flipped) < 0.55
+    x, rows = images(1), torch.zeros(2000, dtype=torch.long)
+    out = flip_only.batch(x, rows, torch.Generator().manual_seed(0))
+    flipped = (out != flip_only.normalise(x)).flatten(1).any(dim=1)
+    assert 0.45 < float(flipped.float().mean()) < 0.55
+    assert torch.equal(out[flipped][0], flip_only.normalise(x)[0].flip(2))
 
 
 def test_normalise() -> None:

@@ -15,7 +15,7 @@ from moonfl import cli, run
 from moonfl.experiment import from_toml, override
 from moonfl.presets import PRESETS
 
-QUICK = ["rounds=2", "epochs=1", "parties=4", "batch_size=64"]
+QUICK = ["--workers=1", "rounds=2", "epochs=1", "parties=4", "batch_size=64"]
 
 
 @pytest.fixture(autouse=True)
@@ -33,13 +33,14 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "results in runs/digits-moon" in out
     assert "round 2/2  accuracy" in err
     assert "no contrastive term at a party's first round" in err
+    assert "parties weigh by their number of samples" in err
     facts = rounds(tmp_path / "runs" / "digits-moon")
     assert [fact["round"] for fact in facts] == [1, 2]
     assert set(facts[0]) == {"round", "accuracy", "loss", "bytes_down", "bytes_up", "seconds", "parties"}
     assert [p["party"] for p in facts[0]["parties"]] == [0, 1, 2, 3]
     assert sum(p["samples"] for p in facts[0]["parties"]) == 1437
     stored = from_toml(tmp_path / "runs" / "digits-moon" / "experiment.toml")
-    assert stored == override(PRESETS["digits-moon"].experiment, QUICK)
+    assert stored == override(PRESETS["digits-moon"].experiment, QUICK[1:])
     text = (tmp_path / "runs" / "digits-moon" / "experiment.toml").read_text()
     assert "[versions]" in text
     assert "[choices]" in text
@@ -113,6 +114,11 @@ def test_an_existing_run_is_kept_unless_forced(tmp_path: Path, capsys: pytest.Ca
         (["data", "get", "digits"], "nothing to download"),
         (["data", "get", "cifar11"], "unknown dataset 'cifar11'; did you mean cifar10"),
         (["data", "get", "cifar100", "--from", "npm"], "cifar10 only"),
+        (["data", "get", "cifar100", "--from", "://"], "http address"),
+        (["data", "--data-dir", "~nosuchuser/x"], "a user this machine does not know"),
+        (["run", "algorithm.rounds=3"], "unknown key 'algorithm.rounds'"),
+        (["run", "algorithm.server=momentum"], "unknown key 'algorithm.server'"),
+        (["partition", "--out", "/proc/x.png"], "cannot be written"),
     ],
 )
 def test_wrong_input_is_one_line_and_status_2(
@@ -126,12 +132,65 @@ def test_wrong_input_is_one_line_and_status_2(
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("words", [[], ["runn"], ["run", "--outt", "x"], ["data", "get"], ["list", "x=3"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["runn"],
+        ["run", "--outt", "x"],
+        ["data", "get"],
+        ["list", "x=3"],
+        ["data", "list", "x"],
+        ["run", "--out", ""],
+    ],
+)
 def test_wrong_words_are_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(words)
     assert stop.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "algorithm = []",
+        "algorithm = {name = ['moon']}",
+        "server = {name = {a = 1}}",
+        f"lr = 1{'0' * 400}",
+        f"rounds = {'9' * 5000}",
+        "x = " + "[" * 3000,
+        "dataset = '\\uD800'",
+        "data_dir = '~nosuchuser/x'\ndataset = 'cifar10'",
+        "device = 'meta'",
+        "device = 'hpu'",
+        "out_dim = 1000000000000",
+        "algorithm = 'moon'\n[server]\nname = 'adam'\ntau = 1e300",
+        "algorithm = 'solo'\nrounds = 1\nsample_fraction = 0.5",
+    ],
+)
+def test_odd_files_are_one_line_and_status_2(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "odd.toml").write_text(text)
+    assert cli.main(["run", "odd.toml"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_partition_that_had_to_be_filled_up_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "beta=0.001", "parties=100", "rounds=1", "epochs=1", "sample_fraction=0.1"]) == 0
+    assert "parties had under 10 samples after 100 draws and were filled up" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_does_not_end_a_run(tmp_path: Path) -> None:
+    """stderr closed after the first line, as by `| head -1`."""
+    command = [sys.executable, "-m", "moonfl", "run", *QUICK, "--out", "piped"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.stderr.close()
+    assert "results in piped" in process.communicate(timeout=60)[0]
+    assert process.returncode == 0
+    assert len(rounds(tmp_path / "piped")) == 2
 
 
 def test_nothing_is_left_by_a_run_that_could_not_start(tmp_path: Path) -> None:
@@ -145,8 +204,7 @@ def test_diverging_run_is_status_1_and_keeps_its_record(tmp_path: Path, capsys: 
     err = capsys.readouterr().err
     assert "lower lr" in err
     assert "Traceback" not in err
-    for fact in rounds(tmp_path / "bad"):
-        assert fact["accuracy"] >= 0
+    assert len(rounds(tmp_path / "bad")) < 50
     assert from_toml(tmp_path / "bad" / "experiment.toml").lr == 30
 
 
@@ -156,7 +214,7 @@ def test_full_disk_is_status_1(
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "rounds.jsonl").symlink_to("/dev/full")
     monkeypatch.setattr("moonfl.record.write_atomically", lambda path, text: None)
-    assert cli.main(["run", *QUICK, "--out", "full"]) == 1
+    assert cli.main(["run", *QUICK, "--out", "full", "--force"]) == 1
     assert "No space left" in capsys.readouterr().err
 
 
@@ -191,7 +249,7 @@ def test_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
     assert cli.main(["partition", "digits-moon", "--out", f"heat.{kind}", "beta=0.1"]) == 0
     out = capsys.readouterr().out
     assert "samples a party: mean 144" in out
-    counts = [[int(n) for n in line.split()[1:]] for line in out.splitlines()[1:11]]
+    counts = [[int(n) for n in line.split()[2:]] for line in out.splitlines()[1:11]]
     assert sum(row[-1] for row in counts) == 1437
     assert all(sum(row[:-1]) == row[-1] for row in counts)
     head = (tmp_path / f"heat.{kind}").read_bytes()[:200]
@@ -201,26 +259,18 @@ def test_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 def test_every_data_set_of_the_paper_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One round on a few images in the publishers' layouts, with the paper's own networks."""
     write_cifar10(tmp_path / "data")
-    write_cifar100(tmp_path / "data", train=100, test=20)
+    write_cifar100(tmp_path / "data", train=20, test=10)
     write_tiny_imagenet(tmp_path / "data", classes=2, per_class=5)
     assert cli.main(["data"]) == 0
     assert "not in" not in capsys.readouterr().out
-    for dataset, parties in (("cifar10", 2), ("cifar100", 10), ("tiny-imagenet", 1)):
-        words = [
-            "run",
-            f"{dataset}-moon",
-            "rounds=2",
-            "epochs=1",
-            f"parties={parties}",
-            "sample_fraction=0.1",
-            "--json",
-        ]
+    for dataset, length in (("cifar10", 2), ("cifar100", 2), ("tiny-imagenet", 1)):
+        words = ["run", f"{dataset}-moon", f"rounds={length}", "epochs=1", "parties=1", "batch_size=10", "--json"]
         assert cli.main(words) == 0
         told = json.loads(capsys.readouterr().out)
-        assert len(told["rounds"]) == 2
+        assert len(told["rounds"]) == length
         assert told["settings"]["model"] == ("simple-cnn" if dataset == "cifar10" else "resnet50")
     natural = ["partition", "cifar100-moon", "partition=column", "column=coarse_label", "parties=20"]
     assert cli.main(natural) == 0
-    assert "mean 5, deviation 0" in capsys.readouterr().out
+    assert "mean 1, deviation 0" in capsys.readouterr().out
     assert cli.main([*natural[:-1], "parties=10"]) == 2
     assert "has 20 values, so there are parties=20" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from problems import TINY, Nowhere, gaussians, train, with_algorithm
 from moonfl import settings
 from moonfl.algorithms import ALGORITHMS, MOON, FedProx
 from moonfl.engines.embedded import Embedded
+from moonfl.errors import InputError
 from moonfl.experiment import Experiment
 from moonfl.federation import aggregate, init_server, run
 from moonfl.local import Workbench, local_update
@@ -150,6 +151,10 @@ def test_server_steps_learn(server: str) -> None:
 @everywhere
 @pytest.mark.parametrize("sampled", [0.25, 0.5])
 def test_sampled_parties(algorithm: str, sampled: float) -> None:
+    if not ALGORITHMS[algorithm].federated:
+        with pytest.raises(InputError, match="trains every party"):
+            Experiment(algorithm=ALGORITHMS[algorithm](), rounds=1, sample_fraction=sampled)
+        return
     exp, task = with_algorithm(replace(TINY, rounds=6, sample_fraction=sampled), algorithm), gaussians()
     log = Nowhere()
     run(exp, task, Embedded(exp, task), log)

@@ -50,9 +50,9 @@ def test_readme_python(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_readme_tree_names_every_file() -> None:
     tree = README.split("src/moonfl/\n", 1)[1].split("```", 1)[0]
-    for path in (ROOT / "src" / "moonfl").iterdir():
-        if path.name not in ("__init__.py", "__main__.py", "py.typed", "__pycache__"):
-            assert f"  {path.name}{'/' if path.is_dir() else ''} " in tree, path.name
+    for path in (ROOT / "src" / "moonfl").rglob("*.[pch]*"):
+        if path.suffix in (".py", ".c", ".h") and not path.name.startswith("__"):
+            assert re.search(rf"[ /]{re.escape(path.name)}\b", tree), path
 
 
 def test_the_example_method_works() -> None:

@@ -24,7 +24,7 @@ class Publisher(ThreadingHTTPServer):
     """Serves one file; the first `cuts` answers break off after `cut_after` bytes."""
 
     content = b""
-    cuts, cut_after, ranges = 0, 0, True
+    cuts, cut_after, ranges, tells_length = 0, 0, True, True
     asked: list[str | None]
 
     def __init__(self) -> None:
@@ -45,7 +45,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(416)
             return
         self.send_response(206 if wanted and self.server.ranges else 200)
-        self.send_header("Content-Length", str(len(rest)))
+        if self.server.tells_length:
+            self.send_header("Content-Length", str(len(rest)))
         self.end_headers()
         if self.server.cuts > 0:
             self.server.cuts -= 1
@@ -123,6 +124,30 @@ def test_archive_brought_by_hand_is_taken_without_the_network(publisher: Publish
     (tmp_path / "data" / "cifar-10-python.tar.gz").write_bytes(publisher.content)
     download.get("cifar10", tmp_path / "data")
     assert publisher.asked == []
+    assert len(load("cifar10", tmp_path / "data").train.y) == 100
+
+
+def test_wrong_archive_brought_by_hand_is_kept_and_named(publisher: Publisher, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cifar-10-python.tar.gz").write_bytes(b"something else")
+    with pytest.raises(RunError, match=r"cifar-10-python\.tar\.gz is there, but its md5 is not the published"):
+        download.get("cifar10", tmp_path / "data")
+    assert left(tmp_path / "data") == ["cifar-10-python.tar.gz"]
+
+
+def test_incomplete_folder_of_the_users_is_not_touched(publisher: Publisher, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="is there without data_batch_1; move it away"):
+        download.get("cifar10", tmp_path / "data")
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert publisher.asked == []
+
+
+def test_server_that_does_not_tell_the_length(publisher: Publisher, tmp_path: Path) -> None:
+    publisher.tells_length = False
+    download.get("cifar10", tmp_path / "data")
     assert len(load("cifar10", tmp_path / "data").train.y) == 100
 
 

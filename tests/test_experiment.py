@@ -135,7 +135,7 @@ def test_whole_numbers_are_numbers() -> None:
         ("roundz = 3", "unknown key 'roundz'; did you mean rounds"),
         ("rounds = '3x'", "rounds is a whole number"),
         ("algorithm = 'mon'", "unknown algorithm 'mon'"),
-        ("[algorithm]\nmu = 3", "unknown algorithm 'None'"),
+        ("[algorithm]\nmu = 3", "unknown algorithm 'without a name'"),
         ("[algorithm]\nname = 'moon'\nmuu = 3", "unknown key 'algorithm.muu'; did you mean algorithm.mu"),
         ("[server]\nname = 'momentum'\nmomentum = 2", "server.momentum must be"),
         ("algorithm = 3", "algorithm"),

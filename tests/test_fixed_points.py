@@ -70,6 +70,11 @@ def test_feddyn_reaches_the_optimum(alpha: float) -> None:
     assert solve(FedDyn(alpha=alpha), epochs=40, rounds=40) == pytest.approx(OPTIMUM, abs=1e-3)
 
 
+def test_feddyn_reaches_the_optimum_with_sampling() -> None:
+    found = solve(FedDyn(alpha=1.0), epochs=20, rounds=150, sample_fraction=0.5)
+    assert found == pytest.approx(OPTIMUM, abs=2e-2)
+
+
 def test_fednova_with_equal_steps_is_fedavg() -> None:
     assert solve(FedNova(), momentum=0.9) == pytest.approx(solve(FedAvg(), momentum=0.9), abs=1e-5)
 

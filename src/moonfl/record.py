@@ -1,5 +1,6 @@
 """The facts of a run: experiment.toml, and rounds.jsonl with one line a round."""
 
+import contextlib
 import itertools
 import json
 import math
@@ -13,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from . import tree
+from . import kernels, tree
 from .errors import InputError, RunError
 from .experiment import Experiment, to_dict, to_toml
 from .task import Score, Task
@@ -28,7 +29,7 @@ class Result:
 
     experiment: Experiment
     rounds: list[Fact]
-    model: Params  # w^T with its buffers
+    models: dict[str, Params]  # what was evaluated: "global", w^T with its buffers; under SOLO each party's
     directory: Path | None = None
 
     @property
@@ -55,7 +56,7 @@ class Recorder:
 
     def __init__(self, exp: Experiment, task: Task, directory: Path | None, watch: Callable[[Fact], None]) -> None:
         self.facts: list[Fact] = []
-        self.directory, self.watch = directory, watch
+        self.exp, self.directory, self.watch = exp, directory, watch
         self.clock = time.perf_counter()
         if directory is not None:
             facts = {"versions": versions(), "choices": choices(exp, task)}
@@ -69,7 +70,8 @@ class Recorder:
                 f"after round {t + 1} the combined model's test loss is not finite: training has diverged; "
                 "lower lr, the weight of the method's own term, or the server's step size"
             )
-        fact = {"round": t + 1, **summarise(scores), **traffic(server, updates), "seconds": round(now - self.clock, 4)}
+        sent = traffic(server, updates) if self.exp.algorithm.federated else {"bytes_down": 0, "bytes_up": 0}
+        fact = {"round": t + 1, **summarise(scores), **sent, "seconds": round(now - self.clock, 4)}
         fact["parties"] = [
             {"party": u.party, "samples": u.num_samples, "steps": u.num_steps, **u.metrics} for u in updates
         ]
@@ -83,6 +85,8 @@ class Recorder:
 
 def summarise(scores: dict[str, Score]) -> Fact:
     """One model: its score. Several (SOLO): mean and deviation of their accuracy, and each of them."""
+    if not scores:
+        raise RunError("no party could train: each has a single sample, and the model has BatchNorm")
     accuracies = {name: score.accuracy for name, score in scores.items()}
     fact: Fact = {"accuracy": statistics.fmean(accuracies.values())}
     if len(scores) > 1:
@@ -103,7 +107,7 @@ def traffic(server: Server, updates: list[Update]) -> Fact:
 def choices(exp: Experiment, task: Task) -> dict[str, str]:
     """What this run does where implementations differ (docs/meanings.md)."""
     made = {
-        "aggregation": "parties weigh by their number of samples",
+        "aggregation": exp.algorithm.weighting,
         "optimiser": "SGD, its state fresh every round",
         "batches": "the last incomplete batch is dropped; a party smaller than a batch trains on what it has",
         "accuracy": "of the last round; the best round's is named so",
@@ -119,18 +123,22 @@ def choices(exp: Experiment, task: Task) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     packages = {name: metadata.version(name) for name in ("moonfl", "torch", "numpy")}
-    return packages | {"python": platform.python_version(), "machine": platform.machine()}
+    return packages | {"kernels": kernels.in_use(), "python": platform.python_version(), "machine": platform.machine()}
 
 
-def free_directory(name: str) -> Path:
-    """The first of `runs/NAME`, `runs/NAME-2`, ... that is not there yet."""
-    names = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
-    return next(path for path in map(Path("runs").joinpath, names) if not path.exists())
+def claim_directory(name: str) -> Path:
+    """Make and return the first of `runs/NAME`, `runs/NAME-2`, ... that is not there yet."""
+    for number in itertools.count(1):
+        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return path
+    raise AssertionError("numbers do not end")
 
 
 def new_directory(out: Path, force: bool) -> Path:
     """Make a run directory; one that holds a run is overwritten only by force."""
-    if (out / "experiment.toml").exists() and not force:
+    if any((out / name).exists() for name in ("experiment.toml", "rounds.jsonl")) and not force:
         raise InputError(f"{out} already holds a run; choose another --out, or --force to overwrite it")
     try:
         out.mkdir(parents=True, exist_ok=True)

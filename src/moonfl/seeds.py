@@ -10,7 +10,7 @@ Purpose = Literal["weights", "sampling", "batches", "augmentation"]
 
 
 def number(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> int:
-    """A 63-bit seed; different for every combination."""
+    """A 63-bit seed made of the whole combination."""
     words = np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), round, party]).generate_state(2, np.uint32)
     return (int(words[0]) << 31) ^ int(words[1])
 

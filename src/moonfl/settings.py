@@ -42,7 +42,7 @@ def convert(cls: type, name: str, value: object, label: str) -> Any:
     field = next(f for f in dataclasses.fields(cls) if f.name == name)
     try:
         result = _as_type(hint, value)
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError, KeyError, OverflowError):
         raise InputError(f"{label} is {allowed(hint)}, not {value!r}") from None
     limits = field.metadata.get("limits", Limits())
     if isinstance(result, int | float) and not isinstance(result, bool) and not limits.hold(result):
@@ -92,6 +92,6 @@ def _as_type(hint: Any, value: Any) -> object:
         return float(value)
     if hint is int and number and not isinstance(value, float):
         return int(value)
-    if hint is str and isinstance(value, str):
+    if hint is str and isinstance(value, str) and value.encode("utf-8"):
         return value
     raise TypeError(f"{value!r} is no {hint}")

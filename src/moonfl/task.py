@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import seeds, tree
-from .data import load
+from .data import directory, load
 from .data.augment import Preparation
 from .data.base import Dataset, Examples
 from .data.partition import Partition, by_column, dirichlet, iid
@@ -47,17 +46,29 @@ class Task:
     def supervised(self, logits: Tensor, batch: Batch) -> Tensor:
         return F.cross_entropy(logits, batch.y)
 
+    def num_chunks(self) -> int:
+        """The test set is evaluated in chunks, which several processes may share."""
+        return -(-len(self.test.y) // EVALUATION_BATCH)
+
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> Score:
-        """Accuracy and loss on the test set."""
+    def evaluate_chunks(self, model: nn.Module, chunks: range) -> list[tuple[int, float]]:
+        """For each chunk of the test set: how many are right, and the sum of their losses."""
         model.eval()
-        correct, loss = 0, 0.0
-        for x, y in zip(self.test.x.split(EVALUATION_BATCH), self.test.y.split(EVALUATION_BATCH), strict=True):
-            batch = Batch(self.preparation.normalise(x), y, y)
+        found = []
+        for k in chunks:
+            end = min(EVALUATION_BATCH * (k + 1), len(self.test.y))
+            rows = torch.arange(EVALUATION_BATCH * k, end, device=self.test.y.device)
+            batch = Batch(self.preparation.batch(self.test.x, rows), self.test.y[rows], rows)
             logits = model(batch.x).logits
-            correct += int((logits.argmax(dim=1) == y).sum())
-            loss += float(self.supervised(logits, batch)) * len(y)
-        return Score(correct / len(self.test.y), loss / len(self.test.y))
+            found.append(
+                (int((logits.argmax(dim=1) == batch.y).sum()), float(self.supervised(logits, batch)) * len(rows))
+            )
+        return found
+
+    def score(self, chunks: list[tuple[int, float]]) -> Score:
+        """Accuracy and loss from all chunks, summed in their order."""
+        right, loss = (sum(column) for column in zip(*chunks, strict=True))
+        return Score(right / len(self.test.y), loss / len(self.test.y))
 
 
 def make_partition(exp: Experiment, data: Dataset) -> Partition:
@@ -71,9 +82,9 @@ def make_partition(exp: Experiment, data: Dataset) -> Partition:
     return dirichlet(labels, exp.parties, exp.beta, exp.partition_seed, exp.min_samples)
 
 
-def make_task(exp: Experiment) -> Task:
-    """Read the data, deal it out, and get the model ready."""
-    data = load(exp.dataset, Path(exp.data_dir).expanduser())
+def make_task(exp: Experiment, data: Dataset | None = None) -> Task:
+    """Read the data (unless given), deal it out, and get the model ready."""
+    data = data or load(exp.dataset, directory(exp.data_dir))
     partition = make_partition(exp, data)
     train, test = (Examples(x.to(exp.device), y.to(exp.device)) for x, y in (data.train, data.test))
     shape = tuple(train.x.shape[1:])

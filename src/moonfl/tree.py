@@ -24,7 +24,8 @@ def buffers_of(model: nn.Module) -> Params:
 
 
 def copy(a: Params) -> Params:
-    return {k: v.detach().clone() for k, v in a.items()}
+    """Fresh contiguous tensors, whatever layout the module uses: sums over them then go in one order everywhere."""
+    return {k: v.detach().clone(memory_format=torch.contiguous_format) for k, v in a.items()}
 
 
 @torch.no_grad()

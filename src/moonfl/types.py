@@ -1,13 +1,13 @@
 """The values that travel in a federation, and what an algorithm sees of a party. All immutable."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torch import Tensor, nn
 
-Params = dict[str, Tensor]  # tensors of a model by name
-State = dict[str, Params]  # what an algorithm remembers or sends, by label
+Params = Mapping[str, Tensor]  # tensors of a model by name
+State = Mapping[str, Params]  # what an algorithm remembers or sends, by label
 
 
 class Batch(NamedTuple):
@@ -55,7 +55,7 @@ class Party:
     @property
     def global_model(self) -> Params:
         """w^t with its buffers: all that is needed to run it."""
-        return self.global_params | self.global_buffers
+        return {**self.global_params, **self.global_buffers}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ class FedAvg:
 
     takes_server_step: ClassVar[bool] = True  # False: the paper's own aggregation admits no other
     federated: ClassVar[bool] = True  # False: parties never meet, so there is one round
-    meaning: ClassVar[str] = ""  # what is done where implementations differ; stored with the results
+    weighting: ClassVar[str] = "parties weigh by their number of samples"
+    meaning: ClassVar[str] = ""  # what else is done where implementations differ; stored with the results
 
     def init_server(self, params: Params, buffers: Params) -> Server:
         """The server before the first round; `shared` is sent to the parties, `memory` is not."""
@@ -58,4 +59,4 @@ class FedAvg:
 
     def deployed(self, server: Server) -> dict[str, Params]:
         """The models to evaluate, by name."""
-        return {"global": server.params | server.buffers}
+        return {"global": {**server.params, **server.buffers}}

@@ -20,7 +20,7 @@ class FedDyn(FedAvg):
     """Parties count alike, whatever their size: h is the plain mean of their g, as in the paper."""
 
     takes_server_step: ClassVar[bool] = False
-    meaning: ClassVar[str] = "parties count alike, whatever their number of samples"
+    weighting: ClassVar[str] = "parties count alike, whatever their number of samples"
 
     alpha: float = setting(0.1, "weight of the dynamic regulariser", above=0)
 

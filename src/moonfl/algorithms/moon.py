@@ -25,6 +25,11 @@ def model_contrastive(z: Tensor, z_glob: Tensor, z_prev: list[Tensor], tau: floa
     return F.cross_entropy(logits, logits.new_zeros(len(z), dtype=torch.long))
 
 
+def previous(party: Party) -> list[Params]:
+    """The party's own earlier models, the newest first."""
+    return [party.state[f"prev{i}"] for i in range(len(party.state))]
+
+
 @dataclass(frozen=True)
 class MOON(FedAvg):
     meaning: ClassVar[str] = "no contrastive term at a party's first round; then its newest own models, however old"
@@ -36,7 +41,7 @@ class MOON(FedAvg):
 
     def local_loss(self, party: Party) -> Loss:
         glob = party.frozen(party.global_model)
-        prev = [party.frozen(model) for model in party.state.values()]  # none at the first participation
+        prev = [party.frozen(model) for model in previous(party)]  # none at the first participation
 
         def loss(model: nn.Module, batch: Batch) -> Tensor:
             z, logits = model(batch.x)  # Algorithm 1, line 14
@@ -46,11 +51,11 @@ class MOON(FedAvg):
                 return supervised + self.mu * distance.mean()
             if not prev:
                 return supervised
-            z_prev = [model(batch).z for model in prev]  # line 16
-            return supervised + self.mu * model_contrastive(z, glob(batch).z, z_prev, self.tau)  # lines 17, 18
+            contrastive = model_contrastive(z, glob(batch).z, [read(batch).z for read in prev], self.tau)
+            return supervised + self.mu * contrastive  # lines 15 to 18
 
         return loss
 
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
-        newest_first = [trained, *party.state.values()] if self.contrast == "model" else []
+        newest_first = [trained, *previous(party)] if self.contrast == "model" else []
         return {f"prev{i}": model for i, model in enumerate(newest_first[: self.negatives])}, {}

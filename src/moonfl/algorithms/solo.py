@@ -16,9 +16,10 @@ class Solo(FedAvg):
 
     takes_server_step: ClassVar[bool] = False
     federated: ClassVar[bool] = False
+    weighting: ClassVar[str] = "nothing is combined; mean and deviation are over parties"
 
     def combine(self, server: Server, updates: list[Update], parties: int) -> Server:
-        return replace(server, memory={f"party{u.party}": u.params | u.buffers for u in updates})
+        return replace(server, memory={f"party{u.party}": {**u.params, **u.buffers} for u in updates})
 
     def deployed(self, server: Server) -> dict[str, Params]:
-        return server.memory
+        return dict(server.memory)

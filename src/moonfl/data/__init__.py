@@ -63,6 +63,14 @@ DATASETS = {
 }
 
 
+def directory(text: str) -> Path:
+    """A folder as the user names it, ~ included."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise InputError(f"the data directory {text} names a user this machine does not know") from None
+
+
 def source(name: str) -> Source:
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
@@ -71,6 +79,14 @@ def source(name: str) -> Source:
 
 def load(name: str, data_dir: Path) -> Dataset:
     """Read a data set from its publisher's layout below `data_dir`."""
+    data = _read(name, data_dir)
+    for part, examples in (("training", data.train), ("test", data.test)):
+        if len(examples.y) == 0:
+            raise InputError(f"{name} in {data_dir} has no {part} samples")
+    return data
+
+
+def _read(name: str, data_dir: Path) -> Dataset:
     archive = source(name).archive
     if archive is None:
         return source(name).read(data_dir)

@@ -1,12 +1,13 @@
 """From stored pixels to the network's input, a whole batch at a time."""
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from ..kernels.batch import gather
 
 PAD = 4  # pixels around the image before it is cropped back to its size
 
@@ -26,42 +27,52 @@ class Preparation:
     def augments(self) -> bool:
         return self.crop is not None or self.flip or self.rotation > 0
 
+    def batch(self, x: Tensor, rows: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The rows of x as the network's input, float32; augmented where a stream of random numbers is given."""
+        if x.dtype != torch.uint8:
+            return self.normalise(x[rows])
+        height, width = x.shape[2:]
+        maps, choice = self.sources(len(rows), height, width, rng if self.augments else None)
+        return gather(x, rows, maps, choice, normalised_bytes(self, x.shape[1]))
+
     def normalise(self, x: Tensor) -> Tensor:
         """[B, C, H, W] stored values -> float32."""
         mean = torch.tensor(self.mean, device=x.device).view(-1, 1, 1) * self.scale
         std = torch.tensor(self.std, device=x.device).view(-1, 1, 1) * self.scale
         return (x.float() - mean) / std
 
-    def augment(self, x: Tensor, rng: torch.Generator) -> Tensor:
-        """[B, C, H, W] -> the same shape and type, every image cropped, flipped and rotated on its own."""
-        batch, channels, height, width = x.shape
-        black = height * width  # the index of one more pixel, always 0, for what lies outside
-        index = crop_and_flip(height, width, self.crop)[_choices(self, batch, rng)]  # [B, HW]
+    def sources(self, batch: int, height: int, width: int, rng: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Maps of where every pixel comes from, int32 [M, HW], and for each image of the batch the map it takes."""
+        if rng is None:
+            return crop_and_flip(height, width, None), torch.zeros(batch, dtype=torch.long)
+        shifts = (2 * PAD + 1) ** 2 if self.crop else 1
+        shift = torch.randint(shifts, (batch,), generator=rng)
+        flip = torch.randint(2 if self.flip else 1, (batch,), generator=rng)
+        maps, choice = crop_and_flip(height, width, self.crop), 2 * shift + flip
         if self.rotation > 0:
             degrees = (torch.rand(batch, generator=rng) * 2 - 1) * self.rotation
-            index = torch.cat([index, index.new_full((batch, 1), black)], dim=1)
-            index = index.gather(1, rotate(height, width, degrees * math.pi / 180))
-        pixels = torch.cat([x.flatten(2), x.new_zeros(batch, channels, 1)], dim=2)
-        index = index.to(x.device)[:, None].expand(batch, channels, -1)
-        return pixels.gather(2, index).view_as(x)
+            black = maps.new_full((batch, 1), height * width)
+            moved = torch.cat([maps[choice], black], dim=1)
+            maps = moved.gather(1, rotate(height, width, degrees.deg2rad()))
+            choice = torch.arange(batch)
+        return maps, choice
 
 
-def _choices(prep: Preparation, batch: int, rng: torch.Generator) -> Tensor:
-    """For each image a row of the `crop_and_flip` table."""
-    shifts = (2 * PAD + 1) ** 2 if prep.crop else 1
-    shift = torch.randint(shifts, (batch,), generator=rng)
-    flip = torch.randint(2 if prep.flip else 1, (batch,), generator=rng)
-    return 2 * shift + flip
+@functools.cache
+def normalised_bytes(preparation: Preparation, channels: int) -> Tensor:
+    """What each of the 256 values of a pixel becomes, [C, 256]."""
+    values = torch.arange(256).view(1, 1, 1, 256).expand(1, channels, 1, 256)
+    return preparation.normalise(values)[0, :, 0].contiguous()
 
 
 @functools.cache
 def crop_and_flip(height: int, width: int, crop: str | None) -> Tensor:
-    """Where every pixel comes from, for each shift down, shift right and flip: [shifts * 2, HW]."""
+    """Where every pixel comes from, for each shift down, shift right and flip: int32 [shifts * 2, HW]."""
     rows, columns = _sources(height, crop), _sources(width, crop)  # [shifts, H], [shifts, W]
     columns = torch.stack([columns, columns.flip(1)], dim=1)  # [shifts, 2, W]
     index = rows[:, None, None, :, None] * width + columns[None, :, :, None, :]
     outside = (rows < 0)[:, None, None, :, None] | (columns < 0)[None, :, :, None, :]
-    return index.masked_fill(outside, height * width).flatten(0, 2).flatten(1)
+    return index.masked_fill(outside, height * width).flatten(0, 2).flatten(1).int()
 
 
 def _sources(side: int, crop: str | None) -> Tensor:

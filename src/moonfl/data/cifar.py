@@ -84,8 +84,11 @@ def read_cifar10(folder: Path) -> Dataset:
 def read_cifar100(folder: Path) -> Dataset:
     train, files = read_examples([folder / "train"], "fine_labels", 100)
     test, _ = read_examples([folder / "test"], "fine_labels", 100)
-    names = read_pickle(folder / "meta").get("fine_label_names", [])
-    if len(names) != 100:
+    names = read_pickle(folder / "meta").get("fine_label_names")
+    if not isinstance(names, list) or len(names) != 100:
         raise InputError(f"{folder / 'meta'} does not hold 100 'fine_label_names'")
-    classes = tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
-    return Dataset(train, test, classes, CIFAR100, {"coarse_label": np.array(files[0].get("coarse_labels", []))})
+    classes = tuple(name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names)
+    coarse = files[0].get("coarse_labels")
+    if not isinstance(coarse, list) or len(coarse) != len(train.y) or not all(isinstance(y, int) for y in coarse):
+        raise InputError(f"{folder / 'train'} does not hold a whole number for each image under 'coarse_labels'")
+    return Dataset(train, test, classes, CIFAR100, {"coarse_label": np.array(coarse)})

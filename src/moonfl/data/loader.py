@@ -25,7 +25,4 @@ def batches(
     shuffled = torch.randperm(total, generator=order)
     for start in range(0, total - size + 1, size):
         rows = shuffled[start : start + size].to(data.y.device)
-        x = data.x[rows]
-        if augmentation is not None and preparation.augments:
-            x = preparation.augment(x, augmentation)
-        yield Batch(preparation.normalise(x), data.y[rows], rows)
+        yield Batch(preparation.batch(data.x, rows, augmentation), data.y[rows], rows)

@@ -17,11 +17,11 @@ PREPARATION = Preparation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
 
 def read_tiny_imagenet(folder: Path) -> Dataset:
-    wnids = sorted(path.name for path in (folder / "train").glob("n*") if path.is_dir())
+    wnids = sorted(path.parent.name for path in (folder / "train").glob("n*/images") if path.is_dir())
     if not wnids:
-        raise InputError(f"{folder / 'train'} has no class folders (n01443537, ...)")
+        raise InputError(f"{folder / 'train'} has no class folders (n01443537/images, ...)")
     label = {wnid: k for k, wnid in enumerate(wnids)}
-    train = [(path, label[wnid]) for wnid in wnids for path in sorted((folder / "train" / wnid / "images").iterdir())]
+    train = [(path, label[n]) for n in wnids for path in sorted((folder / "train" / n / "images").glob("*.JPEG"))]
     return Dataset(
         read_images(train), read_images(val_files(folder, label)), tuple(class_names(folder, wnids)), PREPARATION
     )
@@ -32,6 +32,8 @@ def val_files(folder: Path, label: dict[str, int]) -> list[tuple[Path, int]]:
     annotations = folder / "val" / "val_annotations.txt"
     files = []
     for number, line in enumerate(read_lines(annotations), start=1):
+        if not line.strip():
+            continue
         name, *rest = line.split("\t")
         if not rest or rest[0] not in label:
             raise InputError(f"{annotations}, line {number}: no class of the train folder in '{line}'")
@@ -67,7 +69,7 @@ def read_image(path: Path) -> NDArray[np.uint8]:
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("RGB"))
-    except OSError as error:
+    except Exception as error:  # a damaged image raises nearly anything
         raise InputError(f"{path} is not a readable image: {error}") from None
     if pixels.shape != (64, 64, 3):
         raise InputError(f"{path} has {pixels.shape[1]}x{pixels.shape[0]} pixels, not 64x64")

@@ -24,20 +24,21 @@ def one_thread() -> Iterator[None]:
 
 
 class Embedded:
-    def __init__(self, exp: Experiment, task: Task) -> None:
+    def __init__(self, exp: Experiment, task: Task, states: States | None = None) -> None:
         self.exp, self.task = exp, task
-        self.states = States()
+        self.states = states or States()
         self.bench = Workbench(task.build)
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
         """The updates of the chosen parties, in the order chosen."""
-        updates = []
+        updates: list[Update] = []
+        self.states.clear_parked()
         with one_thread():
             for i in chosen:
                 state = self.states.before(i, t)
                 update, kept = local_update(self.exp, self.task, self.bench, server, state, i, t)
                 self.states.keep(i, t, kept)
-                updates.append(update)
+                updates.append(self.states.park(update, updates))
         return updates
 
     def evaluate(self, server: Server) -> dict[str, Score]:
@@ -46,5 +47,9 @@ class Embedded:
         with one_thread():
             for name, params in self.exp.algorithm.deployed(server).items():
                 self.bench.clear()
-                scores[name] = self.task.evaluate(self.bench.module(params))
+                model = self.bench.module(params)
+                scores[name] = self.task.score(self.task.evaluate_chunks(model, range(self.task.num_chunks())))
         return scores
+
+    def close(self) -> None:
+        self.states.close()

@@ -3,6 +3,7 @@
 from torch import nn
 
 from ..errors import InputError
+from ..kernels.convpool import ConvReluPool
 
 
 def simple_cnn(shape: tuple[int, ...]) -> nn.Module:
@@ -12,8 +13,8 @@ def simple_cnn(shape: tuple[int, ...]) -> nn.Module:
         raise InputError(f"model simple-cnn needs images of at least 16x16, the data have shape {shape}; try model=mlp")
     height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
     return nn.Sequential(
-        nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        ConvReluPool(channels, 6, 5),
+        ConvReluPool(6, 16, 5, flat=True),
         nn.Flatten(),
         nn.Linear(16 * height * width, 120), nn.ReLU(),
         nn.Linear(120, 84), nn.ReLU(),

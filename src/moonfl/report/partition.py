@@ -11,18 +11,14 @@ MAX_COLUMNS = 20  # classes the table and the heat map show one by one
 
 
 def table(counts: NDArray[np.int64], classes: tuple[str, ...]) -> str:
-    """Samples of each class at each party; with many classes, how many classes a party has."""
+    """Samples of each class at each party; many classes are rows, few are columns."""
     sizes = counts.sum(axis=1)
-    if len(classes) <= MAX_COLUMNS:
-        columns = [*classes, "all"]
-        rows = np.column_stack([counts, sizes])
-    else:
-        columns = ["classes", "all"]
-        rows = np.column_stack([(counts > 0).sum(axis=1), sizes])
-    widths = [max(len(name), 6) for name in columns]
-    lines = ["party  " + "  ".join(name.rjust(w) for name, w in zip(columns, widths, strict=True))]
-    for i, row in enumerate(rows):
-        lines.append(f"{i:5}  " + "  ".join(f"{int(n):>{w}}" for n, w in zip(row, widths, strict=True)))
+    parties = [f"party {i}" for i in range(len(counts))]
+    rows = [["", *classes, "all"], *([name, *row, row.sum()] for name, row in zip(parties, counts, strict=True))]
+    if len(classes) > MAX_COLUMNS:
+        rows = [list(column) for column in zip(*rows, strict=True)]
+    widths = [max(6, *(len(str(row[k])) for row in rows)) for k in range(len(rows[0]))]
+    lines = ["  ".join(str(cell).rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
     lines.append(f"samples a party: mean {sizes.mean():,.0f}, deviation {sizes.std():,.0f}, smallest {sizes.min():,}")
     return "\n".join(lines)
 
@@ -51,5 +47,8 @@ def heat_map(counts: NDArray[np.int64], classes: tuple[str, ...], title: str, pa
         for (i, k), n in np.ndenumerate(counts):
             dark = n > counts.max() * 0.55
             axes.text(k, i, f"{n:,}", ha="center", va="center", fontsize=7.5, color="white" if dark else "#222222")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=160)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=160)
+    except OSError as error:
+        raise InputError(f"the heat map {path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,19 @@
+"""The native kernels: plain C, optional. Where no compiler is at hand the install goes on and torch is used."""
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+FOLDER = Path("src/moonfl/kernels")
+
+setup(
+    ext_modules=[
+        Extension(
+            "moonfl.kernels._native",
+            sources=sorted(str(path) for path in FOLDER.glob("*.c")),
+            depends=sorted(str(path) for path in FOLDER.glob("*.h")),
+            extra_compile_args=["-O3", "-fvisibility=hidden", "-ffp-contract=fast"],
+            optional=True,
+        )
+    ]
+)

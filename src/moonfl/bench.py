@@ -1,0 +1,251 @@
+"""`moonfl bench`: how fast this machine is at what matters, as ratios measured side by side in one run."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import kernels, seeds
+from .algorithms import MOON, FedAvg
+from .data import DATASETS, load
+from .data.base import Dataset, Examples
+from .data.cifar import CIFAR10, CIFAR10_CLASSES
+from .engines import make_engine
+from .errors import InputError
+from .experiment import Experiment
+from .federation import aggregate, init_server
+from .kernels.convpool import ConvReluPool
+from .local import Workbench
+from .task import Task, make_task
+from .types import Batch, Party
+
+BATCH = 64
+Row = tuple[str, float, str]  # name, value, unit
+
+
+def cifar10_or_made(data_dir: Path, samples: int) -> Dataset:
+    """CIFAR-10 where it is, else noise of its shape; the first `samples` of it."""
+    archive = DATASETS["cifar10"].archive
+    assert archive is not None
+    if all((data_dir / archive.folder / file).exists() for file in archive.files):
+        data = load("cifar10", data_dir)
+        return replace(data, train=Examples(data.train.x[:samples], data.train.y[:samples]))
+    rng = torch.Generator().manual_seed(0)
+    made = [
+        Examples(torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=rng), torch.arange(n) % 10)
+        for n in (samples, samples // 5)
+    ]
+    return Dataset(made[0], made[1], CIFAR10_CLASSES, CIFAR10)
+
+
+def best_of(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Seconds of each function, the best of interleaved runs, so that a busy moment hits all alike."""
+    best = dict.fromkeys(functions, float("inf"))
+    for function in functions.values():
+        function()
+    for _ in range(repeats):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            for _ in range(5):
+                function()
+            best[name] = min(best[name], (time.perf_counter() - start) / 5)
+    return best
+
+
+def step_of(exp: Experiment, task: Task, layout: torch.memory_format, native: bool) -> Callable[[], object]:
+    """One step of training on a batch that is at hand, with our kernels or torch's."""
+    params, buffers = task.init_model(0)
+    previous, _ = task.init_model(1)
+    rows = torch.arange(BATCH)
+    x = task.preparation.batch(task.parties[0].x, rows).contiguous(memory_format=layout)
+    batch = Batch(x, task.parties[0].y[rows], rows)
+
+    def build() -> nn.Module:
+        model = task.build()
+        for layer in model.modules():
+            if isinstance(layer, ConvReluPool):
+                layer.native = native
+        return model.to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
+
+    bench = Workbench(build)
+    state = {"prev0": {**previous, **buffers}}
+    party = Party(0, state, params, buffers, {}, exp.lr, exp.momentum, task.supervised, bench.frozen)
+    model = bench.module(party.global_model).train()
+    loss_of = exp.algorithm.local_loss(party)
+    sgd = torch.optim.SGD(model.parameters(), lr=1e-9, momentum=exp.momentum, weight_decay=exp.weight_decay, fused=True)
+
+    def step() -> None:
+        sgd.zero_grad()
+        loss_of(model, batch).backward()
+        sgd.step()
+
+    return step
+
+
+def steps(exp: Experiment, task: Task, repeats: int) -> list[Row]:
+    """Milliseconds of a step, one thread."""
+    methods = {"FedAvg": replace(exp, algorithm=FedAvg()), "MOON": replace(exp, algorithm=MOON())}
+    variants = {
+        "torch, plain": (torch.contiguous_format, False),
+        "torch, channels_last": (torch.channels_last, False),
+        f"ours ({kernels.in_use()})": (torch.channels_last, True),
+    }
+    functions = {f"{m} step, {v}": step_of(e, task, *how) for m, e in methods.items() for v, how in variants.items()}
+    data, rng = task.parties[0], seeds.rng(0, "augmentation")
+    rows = torch.arange(BATCH)
+    functions["augmentation of a batch"] = lambda: task.preparation.batch(data.x, rows, rng)
+    seconds = best_of(functions, repeats)
+    ours = {m: seconds[f"{m} step, ours ({kernels.in_use()})"] for m in methods}
+    table: list[Row] = [(name, 1e3 * value, "ms") for name, value in seconds.items()]
+    for m in methods:
+        table.append((f"{m} step: channels_last / ours", seconds[f"{m} step, torch, channels_last"] / ours[m], "x"))
+    share = seconds["augmentation of a batch"]
+    table.append(("augmentation share of a FedAvg step", 100 * share / (share + ours["FedAvg"]), "%"))
+    peak = fma_peak()
+    if peak is not None:
+        flops = 3 * 2 * BATCH * multiply_adds(task)
+        table.append(("measured FMA peak of a core", peak / 1e9, "GFLOP/s"))
+        table.append(("FedAvg step: dense-equivalent share of the peak", 100 * flops / ours["FedAvg"] / peak, "%"))
+    return table
+
+
+def multiply_adds(task: Task) -> int:
+    """Of one forward pass of one sample: weights times the places they are used at."""
+    total = 0
+
+    def count(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        nonlocal total
+        places = 1
+        if isinstance(module, nn.Conv2d):
+            places = (inputs[0].shape[2] - module.kernel_size[0] + 1) * (inputs[0].shape[3] - module.kernel_size[1] + 1)
+        total += module.weight.numel() * places if isinstance(module, nn.Conv2d | nn.Linear) else 0
+
+    model = task.build().eval()
+    for module in model.modules():
+        module.register_forward_hook(count)
+    with torch.no_grad():
+        model(task.preparation.batch(task.test.x, torch.arange(1)))
+    return total
+
+
+def fma_peak() -> float | None:
+    """Floating-point operations a second of one core, from a loop of nothing but multiply-adds; None without our C."""
+    native = kernels.library()
+    if native is None:
+        return None
+    lanes = {name: lanes for lanes, name in kernels.SETS.items()}[kernels.in_use()]
+    n = 2_000_000
+    seconds = best_of({"peak": lambda: native.moonfl_multiply_add(n)}, 8)["peak"]
+    return 2.0 * 10 * lanes * n / seconds
+
+
+def round_seconds(exp: Experiment, task: Task, workers: int | None) -> float:
+    """Training and evaluation of the second round, when MOON has its negatives."""
+    with closing(make_engine(exp, task, workers)) as engine:
+        server = init_server(exp, task)
+        chosen = list(range(exp.parties))
+        for t in range(2):
+            start = time.perf_counter()
+            server = aggregate(exp, server, engine.train(server, chosen, t))
+            engine.evaluate(server)
+        return time.perf_counter() - start
+
+
+def rounds(exp: Experiment, data: Dataset, quick: bool, data_dir: Path) -> list[Row]:
+    """Seconds of a round with ten parties and one local epoch, and what they are to each other."""
+    moon, fedavg = replace(exp, algorithm=MOON()), replace(exp, algorithm=FedAvg())
+    task, cores = make_task(exp, data), len(os.sched_getaffinity(0))
+    seconds = {
+        "MOON round": round_seconds(moon, task, None),
+        "FedAvg round": round_seconds(fedavg, task, None),
+        "FedAvg round, one worker": round_seconds(fedavg, task, 1),
+    }
+    table: list[Row] = [(name, value, "s") for name, value in seconds.items()]
+    table.append(("MOON round / FedAvg round", seconds["MOON round"] / seconds["FedAvg round"], "x"))
+    gain = seconds["FedAvg round, one worker"] / seconds["FedAvg round"]
+    table.append((f"{cores} workers against one", gain, "x"))
+    part = replace(data, train=Examples(data.train.x[:5000], data.train.y[:5000]))
+    still = [replace(e, augment=False, epochs=10) for e in (moon, fedavg)]
+    few = make_task(still[0], part)
+    ratio = round_seconds(still[0], few, None) / round_seconds(still[1], few, None)
+    table.append(("MOON round / FedAvg round, 10 epochs without augmentation", ratio, "x"))
+    script = Path(__file__).parents[2] / "benchmarks" / "plain_loop.py"
+    if script.exists() and not quick:
+        for augment in ([], ["--augment"]):
+            words = [
+                sys.executable,
+                str(script),
+                "--data-dir",
+                str(data_dir),
+                "--samples",
+                str(len(data.train.y)),
+                *augment,
+            ]
+            plain = float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+            what = "with" if augment else "without"
+            ours = round_seconds(replace(moon, augment=bool(augment)), task, None)
+            table.append((f"MOON round of a plain loop {what} augmentation", plain, "s"))
+            table.append((f"plain loop / ours, {what} augmentation", plain / ours, "x"))
+    return table
+
+
+def bench(data_dir: Path, quick: bool, out: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """Measure, tell each row as it is known, and write them all as JSON."""
+    if out is not None and not out.parent.is_dir():
+        raise InputError(f"{out.parent} is not a folder")
+    exp = Experiment(dataset="cifar10", rounds=2, epochs=1, algorithm=MOON())
+    data = cifar10_or_made(data_dir, 5000 if quick else 50_000)
+    facts = {
+        "kernels": kernels.in_use(),
+        "torch": torch.__version__,
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": processor(),
+        "samples": len(data.train.y),
+    }
+    say("\n".join(f"{key:10} {value}" for key, value in facts.items()))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    table = steps(exp, make_task(replace(exp, parties=1), data), 10 if quick else 60)
+    say(as_text(table))
+    more = rounds(exp, data, quick, data_dir)
+    say(as_text(more))
+    table += more
+    torch.set_num_threads(threads)
+    peak = peak_memory() / 2**20
+    say(f"{'peak memory of the main process':58} {peak:9.0f} MB")
+    result = {**facts, "peak_memory_mb": peak, "measured": [{"what": n, "value": v, "unit": u} for n, v, u in table]}
+    if out is not None:
+        out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return result
+
+
+def as_text(table: list[Row]) -> str:
+    return "\n".join(f"{name:58} {value:9.2f} {unit}" for name, value, unit in table)
+
+
+def processor() -> str:
+    return proc_entry("cpuinfo", "model name") or platform.processor() or platform.machine()
+
+
+def peak_memory() -> int:
+    """Bytes; of this program alone, where the resource module would count what started it."""
+    return 1024 * int((proc_entry("self/status", "VmHWM") or "0 kB").split()[0])
+
+
+def proc_entry(file: str, key: str) -> str | None:
+    """The value of a `key: value` line below /proc; None where there is none."""
+    try:
+        lines = (Path("/proc") / file).read_text().splitlines()
+    except OSError:
+        return None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), None)

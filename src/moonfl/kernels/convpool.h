@@ -1,0 +1,161 @@
+/* Convolution (KxK, stride 1, no padding) + ReLU + 2x2 max-pool, forward and backward.
+ *
+ * Included once for each instruction set, which defines
+ *   VL     floats in a vector register
+ *   TILE   output channels whose sums are kept in registers at a time
+ *   NAME() the suffix of its functions
+ *
+ * Forward: a lane is a sample, so that 3, 6 or 16 channels waste nothing. Sixteen samples are transposed to
+ * [H][W][C][16] and every weight meets a register full of samples.
+ *
+ * Backward: a lane is a position in a row of the kernel. After ReLU and max-pool only one of four outputs carries a
+ * gradient, and only where it is positive, so both gradients are sums over the short rows at the arg-max: a quarter
+ * of the dense work or less.
+ */
+#include "convpool_types.h"
+
+typedef float NAME(vec) __attribute__((vector_size(4 * VL)));
+typedef float NAME(loose) __attribute__((vector_size(4 * VL), aligned(4), may_alias));
+typedef int32_t NAME(mask) __attribute__((vector_size(4 * VL)));
+typedef uint8_t NAME(bytes) __attribute__((vector_size(VL), aligned(1), may_alias));
+#define V NAME(vec)
+#define M NAME(mask)
+#define LOAD(p) ((V) * (const NAME(loose) *)(p))
+#define STORE(p, v) (*(NAME(loose) *)(p) = (v))
+
+/* T channels of one pooled pixel, VL samples. x: the window's corner, [W][C][16] rows; w: [K][C][K][T]. */
+static INLINE void NAME(pixel)(const int T, const int K, const struct convpool *s, const float *x, const float *w,
+                               const float *bias, float *y, uint8_t *arg)
+{
+    V sum[TILE][4]; /* the four places of the 2x2 window */
+    const long column = LANES * s->c, row = column * s->w;
+    UNROLL for (int o = 0; o < T; o++)
+        UNROLL for (int q = 0; q < 4; q++) sum[o][q] = bias[o] - (V){0};
+    for (int kh = 0; kh < K; kh++)
+        for (int c = 0; c < s->c; c++) {
+            const float *at = x + kh * row + c * LANES;
+            UNROLL for (int kw = 0; kw < K; kw++, at += column, w += T) {
+                V weight[TILE]; /* these, the sums and one input fill the registers */
+                UNROLL for (int o = 0; o < T; o++) weight[o] = w[o] - (V){0};
+                UNROLL for (int q = 0; q < 4; q++) {
+                    const V input = LOAD(at + q / 2 * row + q % 2 * column);
+                    UNROLL for (int o = 0; o < T; o++) sum[o][q] += input * weight[o];
+                }
+            }
+        }
+    UNROLL for (int o = 0; o < T; o++) {
+        V best = sum[o][0];
+        M place = {0};
+        UNROLL for (int q = 1; q < 4; q++) { /* the first maximum wins, and a NaN wins: as in torch */
+            M better = (sum[o][q] > best) | (sum[o][q] != sum[o][q]);
+            best = (V)(((M)sum[o][q] & better) | ((M)best & ~better));
+            place = (((M){0} + q) & better) | (place & ~better);
+        }
+        STORE(y + o * s->channel * LANES, (V)((M)best & ~(best <= 0.0f)));
+        if (arg) *(NAME(bytes) *)(arg + o * s->channel * LANES) = __builtin_convertvector(place, NAME(bytes));
+    }
+}
+
+/* The kernel's size as a constant, for the sizes that matter. */
+static INLINE void NAME(pixel_k)(const int T, const struct convpool *s, const float *x, const float *w,
+                                 const float *bias, float *y, uint8_t *arg)
+{
+    if (s->k == 5) NAME(pixel)(T, 5, s, x, w, bias, y, arg);
+    else if (s->k == 3) NAME(pixel)(T, 3, s, x, w, bias, y, arg);
+    else NAME(pixel)(T, s->k, s, x, w, bias, y, arg);
+}
+
+/* Sixteen samples: x [H][W][C][16], w packed by `pack_tiles`, y and arg [elements][16]. */
+static void NAME(forward)(const struct convpool *s, const float *x, const float *w, const float *bias, float *y,
+                          uint8_t *arg)
+{
+    for (int py = 0; py < s->ph; py++)
+        for (int o = 0; o < s->o; o += TILE) {
+            const int tile = s->o - o < TILE ? s->o - o : TILE;
+            const float *tile_w = w + (long)o * s->c * s->k * s->k;
+            for (int px = 0; px < s->pw; px++)
+                for (int lane = 0; lane < LANES; lane += VL) {
+                    const float *corner = x + ((2L * py * s->w + 2 * px) * s->c) * LANES + lane;
+                    const long e = (o * s->channel + (py * s->pw + px) * s->pixel) * LANES + lane;
+                    uint8_t *a = arg ? arg + e : 0;
+                    switch (tile) {
+#define CASE(t) case t: NAME(pixel_k)(t, s, corner, tile_w, bias + o, y + e, a); break
+                        CASE(1);
+                        CASE(2);
+#if TILE > 2
+                        CASE(3);
+                        CASE(4);
+                        CASE(5);
+                        CASE(6);
+#endif
+#undef CASE
+                    }
+                }
+        }
+}
+
+/* Gradient of one channel's weights from one sample: rows at the arg-max, R rows of N vectors. */
+static INLINE void NAME(weight_rows)(const int R, const int N, const struct convpool *s, const float *x,
+                                     const struct active *list, int count, float *gw)
+{
+    V sum[R][N];
+    const long row = (long)s->w * s->c;
+    UNROLL for (int r = 0; r < R; r++)
+        UNROLL for (int j = 0; j < N; j++) sum[r][j] = LOAD(gw + r * s->row + j * VL);
+    for (int i = 0; i < count; i++) {
+        const float *patch = x + list[i].at;
+        UNROLL for (int r = 0; r < R; r++)
+            UNROLL for (int j = 0; j < N; j++) sum[r][j] += LOAD(patch + r * row + j * VL) * list[i].dy;
+    }
+    UNROLL for (int r = 0; r < R; r++)
+        UNROLL for (int j = 0; j < N; j++) STORE(gw + r * s->row + j * VL, sum[r][j]);
+}
+
+static void NAME(weight_gradient)(const struct convpool *s, const float *x, const struct active *list, int count,
+                                  float *gw)
+{
+    const int n = s->row / VL;
+    if (s->k == 5 && n == 1) NAME(weight_rows)(5, 1, s, x, list, count, gw);
+    else if (s->k == 5 && n == 2) NAME(weight_rows)(5, 2, s, x, list, count, gw);
+    else if (s->k == 5 && n == 4) {
+        NAME(weight_rows)(2, 4, s, x, list, count, gw);
+        NAME(weight_rows)(2, 4, s, x + 2L * s->w * s->c, list, count, gw + 2 * s->row);
+        NAME(weight_rows)(1, 4, s, x + 4L * s->w * s->c, list, count, gw + 4 * s->row);
+    } else
+        for (int r = 0; r < s->k; r++)
+            for (int j = 0; j < n; j += n - j < 4 ? 1 : 4) {
+                const float *from = x + (long)r * s->w * s->c + j * VL;
+                float *to = gw + r * s->row + j * VL;
+                if (n - j < 4) NAME(weight_rows)(1, 1, s, from, list, count, to);
+                else NAME(weight_rows)(1, 4, s, from, list, count, to);
+            }
+}
+
+/* Gradient of one sample's input from one channel: the kernel's rows added at the arg-max. */
+static void NAME(input_gradient)(const struct convpool *s, const float *w, const struct active *list, int count,
+                                 float *dx)
+{
+    const long row = (long)s->w * s->c;
+    for (int i = 0; i < count; i++) {
+        float *patch = dx + list[i].at;
+        for (int r = 0; r < s->k; r++)
+            for (int j = 0; j < s->row; j += VL) {
+                float *p = patch + r * row + j;
+                STORE(p, LOAD(p) + LOAD(w + r * s->row + j) * list[i].dy);
+            }
+    }
+}
+
+/* As many multiply-adds a cycle as there are: `n` times ten independent ones. */
+static float NAME(multiply_add)(long n)
+{
+    V sum[10], step = 0.999f - (V){0};
+    UNROLL for (int i = 0; i < 10; i++) sum[i] = (float)i - (V){0};
+    for (; n > 0; n--)
+        UNROLL for (int i = 0; i < 10; i++) sum[i] = sum[i] * step + step;
+    UNROLL for (int i = 1; i < 10; i++) sum[0] += sum[i];
+    return sum[0][0];
+}
+
+const struct kernels NAME(kernels) = {VL, TILE, NAME(forward), NAME(weight_gradient), NAME(input_gradient),
+                                     NAME(multiply_add)};

@@ -1,0 +1,14 @@
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")
+#endif
+#define VL 16
+#define TILE 6
+#define NAME(x) x##_avx512
+#include "convpool.h"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

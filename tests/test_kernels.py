@@ -1,0 +1,180 @@
+"""The native kernels against torch."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from problems import train, write_cifar10
+from torch import Tensor
+
+from moonfl import kernels
+from moonfl.data.cifar import CIFAR10, CIFAR100
+from moonfl.experiment import Experiment
+from moonfl.kernels import batch as batch_module
+from moonfl.kernels import convpool
+from moonfl.kernels.convpool import ConvReluPool
+from moonfl.task import make_task
+
+SHAPES = [  # batch, channels, side, outputs, kernel
+    (64, 3, 32, 6, 5),
+    (64, 6, 14, 16, 5),
+    (1, 3, 32, 6, 5),
+    (15, 3, 16, 5, 5),
+    (17, 2, 11, 7, 3),
+    (33, 6, 14, 13, 5),
+    (5, 1, 9, 1, 4),
+    (3, 16, 8, 4, 2),
+    (2, 7, 7, 9, 1),
+]
+
+
+def supported() -> list[str]:
+    native = kernels.library()
+    return (
+        [] if native is None else [s for lanes, s in kernels.SETS.items() if native.moonfl_choose(s.encode()) == lanes]
+    )
+
+
+@pytest.fixture(params=supported() or ["torch"])
+def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every instruction set this processor has."""
+    native = kernels.library()
+    if native is not None:
+        native.moonfl_choose(request.param.encode())
+    yield request.param
+    kernels.in_use()  # back to the best
+
+
+def reference(x: Tensor, layer: ConvReluPool) -> Tensor:
+    return F.max_pool2d(F.relu(F.conv2d(x, layer.weight, layer.bias)), 2)
+
+
+def whole_numbers(shape: tuple[int, ...], low: int, high: int, seed: int) -> Tensor:
+    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+def integer_layer(channels: int, outputs: int, kernel: int, flat: bool) -> ConvReluPool:
+    layer = ConvReluPool(channels, outputs, kernel, flat)
+    with torch.no_grad():
+        layer.weight.copy_(whole_numbers(tuple(layer.weight.shape), -2, 3, 1))
+        layer.bias.copy_(whole_numbers(tuple(layer.bias.shape), -2, 3, 2))
+    return layer
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize(("n", "c", "side", "o", "k"), SHAPES)
+def test_equal_to_the_bit_on_whole_numbers_with_ties(
+    instructions: str, n: int, c: int, side: int, o: int, k: int, flat: bool
+) -> None:
+    """Sums of small whole numbers are exact in any order, and windows full of ties tell which maximum is taken."""
+    layer = integer_layer(c, o, k, flat)
+    x = whole_numbers((n, c, side, side), -3, 4, 0).requires_grad_()
+    y, expected = layer(x), reference(x, layer)
+    assert torch.equal(y, expected)
+    dy = whole_numbers(tuple(expected.shape), -3, 4, 3)
+    inputs = [x, layer.weight, layer.bias]
+    for got, want in zip(torch.autograd.grad(y, inputs, dy), torch.autograd.grad(expected, inputs, dy), strict=True):
+        assert torch.equal(got, want)
+
+
+def clear_maxima(c: int, side: int, o: int, k: int) -> tuple[Tensor, ConvReluPool]:
+    """Random numbers whose maxima are clear: a near-tie may go either way by rounding alone."""
+    for seed in range(100):
+        torch.manual_seed(seed)
+        layer, x = ConvReluPool(c, o, k), torch.randn(5, c, side, side)
+        outputs = F.conv2d(x.double(), layer.weight.double(), layer.bias.double())
+        even = outputs[:, :, : outputs.shape[2] // 2 * 2, : outputs.shape[3] // 2 * 2]
+        windows = F.unfold(even.flatten(0, 1)[:, None], 2, stride=2)
+        top = windows.topk(2, dim=1).values
+        if (top[:, 0] - top[:, 1]).min() > 1e-5 and top[:, 0].abs().min() > 1e-5:
+            return x, layer
+    raise AssertionError("no seed has clear maxima")
+
+
+@pytest.mark.parametrize(("c", "side", "o", "k"), [(3, 32, 6, 5), (6, 14, 16, 5), (4, 10, 5, 3)])
+def test_close_to_float64(instructions: str, c: int, side: int, o: int, k: int) -> None:
+    x, layer = clear_maxima(c, side, o, k)
+    double = ConvReluPool(c, o, k).double()
+    double.load_state_dict(layer.state_dict())
+    x32, x64 = x.clone().requires_grad_(), x.double().requires_grad_()
+    y32, y64 = layer(x32), double(x64)
+    dy = torch.randn(y64.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    got = [y32, *torch.autograd.grad(y32, [x32, layer.weight, layer.bias], dy.float())]
+    want = [y64, *torch.autograd.grad(y64, [x64, double.weight, double.bias], dy)]
+    for a, b in zip(got, want, strict=True):
+        assert ((a - b).abs().max() / b.abs().max()) < 2e-6
+
+
+def test_not_a_number_spreads_as_in_torch(instructions: str) -> None:
+    layer = integer_layer(3, 6, 5, False)
+    x = whole_numbers((20, 3, 16, 16), -3, 4, 0)
+    x[3, 1, 7, 7], x[19, 0, 0, 0], x[5, 2, 15, 15] = float("nan"), float("nan"), float("inf")
+    assert torch.equal(layer(x).isnan(), reference(x, layer).isnan())
+    assert torch.equal(layer(x).nan_to_num(7), reference(x, layer).nan_to_num(7))
+
+
+def test_a_loss_may_call_the_model_twice(instructions: str) -> None:
+    layer = integer_layer(3, 6, 5, False)
+    a, b = (whole_numbers((7, 3, 16, 16), -3, 4, seed) for seed in (0, 1))
+    got = torch.autograd.grad((layer(a) * layer(b)).sum(), layer.weight)[0]
+    want = torch.autograd.grad((reference(a, layer) * reference(b, layer)).sum(), layer.weight)[0]
+    assert torch.equal(got, want)
+
+
+def test_second_derivatives_are_refused(instructions: str) -> None:
+    layer = ConvReluPool(3, 6, 5)
+    x = torch.randn(2, 3, 16, 16, requires_grad=True)
+    with pytest.raises(RuntimeError, match="no second derivative; set MOONFL_KERNELS=torch"):
+        torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+
+
+def test_any_layout_of_input_and_weights(instructions: str) -> None:
+    layer, x = integer_layer(3, 6, 5, True), whole_numbers((9, 3, 18, 16), -3, 4, 0)
+    expected = reference(x, layer)
+    for variant in (x, x.to(memory_format=torch.channels_last), x.transpose(2, 3).contiguous().transpose(2, 3)):
+        assert torch.equal(layer(variant), expected)
+        assert torch.equal(layer.to(memory_format=torch.channels_last)(variant), expected)
+
+
+@pytest.mark.parametrize("preparation", [CIFAR10, CIFAR100])
+@pytest.mark.parametrize("augmented", [False, True])
+def test_batches_have_the_same_pixels_as_in_torch(
+    preparation, augmented: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randint(0, 256, (50, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    rows = torch.randint(0, 50, (65,), generator=torch.Generator().manual_seed(1))
+    made = []
+    for library in (kernels.library, lambda: None):
+        monkeypatch.setattr(batch_module, "library", library)
+        made.append(preparation.batch(x, rows, torch.Generator().manual_seed(2) if augmented else None))
+    assert torch.equal(*made)
+    assert made[0].stride() == made[1].stride()
+
+
+def test_training_is_the_same_up_to_rounding(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One MOON round on the same batches: native and torch weights agree."""
+    write_cifar10(tmp_path, per_file=100)
+    exp = Experiment(dataset="cifar10", data_dir=str(tmp_path), parties=2, rounds=2, epochs=2, batch_size=32)
+    native = train(exp, make_task(exp)).params
+    monkeypatch.setattr(convpool, "library", lambda: None)
+    torch_only = train(exp, make_task(exp)).params
+    for name, value in native.items():
+        assert (value - torch_only[name]).abs().max() < 2e-5, name
+
+
+def test_torch_can_be_asked_for() -> None:
+    code = "from moonfl import kernels; print(kernels.in_use())"
+    for value, expected in [("torch", "torch"), ("nonsense", "")]:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={"MOONFL_KERNELS": value, "PATH": ""}, capture_output=True, text=True
+        )
+        assert done.stdout.strip() == expected
+    assert "unknown value of MOONFL_KERNELS 'nonsense'" in done.stderr
+
+
+def test_native_code_is_built_here() -> None:
+    """Where a compiler is at hand the extension must not silently be missing (the suite runs with one)."""
+    assert kernels.in_use() != "torch"

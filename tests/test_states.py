@@ -1,0 +1,87 @@
+"""Party states and updates on disk give the bits of those in memory, and memory does not grow with the parties."""
+
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from problems import TINY, Nowhere, gaussians, with_algorithm
+from test_contract import same
+
+from moonfl.algorithms import ALGORITHMS, MOON
+from moonfl.engines import make_engine
+from moonfl.federation import run
+from moonfl.states import OnDisk, States, load, save
+from moonfl.types import Server
+
+
+def state(value: float) -> dict[str, dict[str, torch.Tensor]]:
+    return {"prev0": {"w": torch.full((100,), value), "n": torch.tensor(3)}}
+
+
+@pytest.mark.parametrize("budget", [0, 500, 10**9])
+def test_two_generations(budget: int) -> None:
+    with closing(States(budget)) as states:
+        assert states.before(1, 0) is None
+        for t in range(4):
+            states.keep(1, t, state(t))
+        assert same(states.before(1, 4), state(3))
+        assert same(states.before(1, 3), state(2))  # round 3 again starts where round 3 started
+        assert states.before(1, 2) is None  # older ones are gone
+        states.keep(1, 3, state(9))
+        assert same(states.before(1, 4), state(9))
+        assert same(states.before(1, 3), state(2))
+        assert states.used <= budget
+
+
+def test_files_go_when_they_are_not_needed() -> None:
+    states = States(0)
+    for t in range(5):
+        for party in range(3):
+            states.keep(party, t, state(t))
+    folder = Path(states._folder.name)
+    assert len(list(folder.iterdir())) == 6
+    states.close()
+    assert not folder.exists()
+
+
+def test_a_file_holds_what_was_saved_whole(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    save(path, state(1.5))
+    assert same(load(path), state(1.5))
+    assert [p.name for p in tmp_path.iterdir()] == ["state.safetensors"]
+    assert torch.equal(OnDisk(path, "prev0", ["w", "n"])["n"], torch.tensor(3))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, MOON(negatives=3)])
+def test_disk_equals_memory_to_the_bit(algorithm, workers: int) -> None:
+    exp = with_algorithm(replace(TINY, rounds=5, sample_fraction=0.5), algorithm)
+    task = gaussians(batch_norm=True)
+
+    def result(budget: int) -> Server:
+        with closing(make_engine(exp, task, workers, budget)) as engine:
+            return run(exp, task, engine, Nowhere())
+
+    assert same(result(10**9), result(0))
+
+
+CROWD = """
+import moonfl
+from moonfl.bench import cifar10_or_made
+from moonfl.experiment import Experiment
+from moonfl.task import make_task
+from pathlib import Path
+exp = Experiment(dataset="cifar10", parties=1000, rounds=3, epochs=1, sample_fraction=0.1, partition="iid", seed=1)
+task = make_task(exp, cifar10_or_made(Path("nowhere"), 20_000))
+moonfl.run(exp, task=task, state_memory=10_000_000, workers=2)
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+def test_a_thousand_parties_stay_under_two_gigabytes() -> None:
+    done = subprocess.run([sys.executable, "-c", CROWD], capture_output=True, text=True, check=True, timeout=300)
+    assert int(done.stdout) * 1024 < 2e9
