@@ -10,7 +10,7 @@ demo: $(VENV)/installed
 	$(BIN)/moonfl run
 
 test: $(VENV)/installed
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .

@@ -30,6 +30,8 @@ from .task import Task, make_task
 from .types import Batch, Party
 
 BATCH = 64
+SAMPLES = {True: 5000, False: 50_000}  # of training, quick or not
+REPEATS = {True: 10, False: 60}
 Row = tuple[str, float, str]  # name, value, unit
 
 
@@ -204,7 +206,7 @@ def bench(data_dir: Path, quick: bool, out: Path | None, say: Callable[[str], No
     if out is not None and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder")
     exp = Experiment(dataset="cifar10", rounds=2, epochs=1, algorithm=MOON())
-    data = cifar10_or_made(data_dir, 5000 if quick else 50_000)
+    data = cifar10_or_made(data_dir, SAMPLES[quick])
     facts = {
         "kernels": kernels.in_use(),
         "torch": torch.__version__,
@@ -215,7 +217,7 @@ def bench(data_dir: Path, quick: bool, out: Path | None, say: Callable[[str], No
     say("\n".join(f"{key:10} {value}" for key, value in facts.items()))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    table = steps(exp, make_task(replace(exp, parties=1), data), 10 if quick else 60)
+    table = steps(exp, make_task(replace(exp, parties=1), data), REPEATS[quick])
     say(as_text(table))
     more = rounds(exp, data, quick, data_dir)
     say(as_text(more))

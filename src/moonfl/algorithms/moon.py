@@ -20,8 +20,8 @@ def model_contrastive(z: Tensor, z_glob: Tensor, z_prev: list[Tensor], tau: floa
 
     All z are [B, D]; sim is the cosine. The mean over the batch; 0 without negatives.
     """
-    sims = [F.cosine_similarity(z, other) for other in [z_glob, *z_prev]]
-    logits = torch.stack(sims, dim=1) / tau  # [B, 1 + k], the positive pair first
+    others = torch.stack([z_glob, *z_prev], dim=1)  # [B, 1 + k, D], the positive pair first
+    logits = F.cosine_similarity(z[:, None], others, dim=2) / tau  # [B, 1 + k]
     return F.cross_entropy(logits, logits.new_zeros(len(z), dtype=torch.long))
 
 
