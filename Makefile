@@ -30,4 +30,4 @@ $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/moonfl
 	touch $@
 
 clean:
-	rm -rf $(VENV) build src/moonfl.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build src/moonfl/kernels/_native*.so src/moonfl.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

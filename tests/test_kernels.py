@@ -18,6 +18,7 @@ from moonfl.kernels import convpool
 from moonfl.kernels.convpool import ConvReluPool
 from moonfl.task import make_task
 
+BEST = kernels.in_use()
 SHAPES = [  # batch, channels, side, outputs, kernel
     (64, 3, 32, 6, 5),
     (64, 6, 14, 16, 5),
@@ -33,9 +34,11 @@ SHAPES = [  # batch, channels, side, outputs, kernel
 
 def supported() -> list[str]:
     native = kernels.library()
-    return (
-        [] if native is None else [s for lanes, s in kernels.SETS.items() if native.moonfl_choose(s.encode()) == lanes]
-    )
+    if native is None:
+        return []
+    found = [name for lanes, name in kernels.SETS.items() if native.moonfl_choose(name.encode()) == lanes]
+    native.moonfl_choose(BEST.encode())
+    return found
 
 
 @pytest.fixture(params=supported() or ["torch"])
@@ -45,7 +48,8 @@ def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
     if native is not None:
         native.moonfl_choose(request.param.encode())
     yield request.param
-    kernels.in_use()  # back to the best
+    if native is not None:
+        native.moonfl_choose(BEST.encode())
 
 
 def reference(x: Tensor, layer: ConvReluPool) -> Tensor:
@@ -129,6 +133,28 @@ def test_second_derivatives_are_refused(instructions: str) -> None:
     x = torch.randn(2, 3, 16, 16, requires_grad=True)
     with pytest.raises(RuntimeError, match="no second derivative; set MOONFL_KERNELS=torch"):
         torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 16, 16), (2, 3, 4, 4), (2, 3, 5, 5), (0, 3, 16, 16)])
+def test_misfits_are_torchs_to_take_or_refuse(instructions: str, shape: tuple[int, ...]) -> None:
+    layer, x = ConvReluPool(3, 6, 5), torch.randn(shape)
+    try:
+        expected = reference(x, layer).shape
+    except RuntimeError:
+        with pytest.raises(RuntimeError):
+            layer(x)
+    else:
+        assert layer(x).shape == expected
+
+
+def test_the_default_type_of_torch_does_not_matter(instructions: str) -> None:
+    layer, x = integer_layer(3, 6, 5, False), whole_numbers((4, 3, 16, 16), -3, 4, 0)
+    expected = reference(x, layer)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(layer(x), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_any_layout_of_input_and_weights(instructions: str) -> None:

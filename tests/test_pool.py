@@ -14,6 +14,7 @@ import pytest
 import torch
 from problems import TINY, Nowhere, gaussians, train, with_algorithm
 from test_contract import same
+from torch import nn
 
 from moonfl import run as run_experiment
 from moonfl.algorithms import ALGORITHMS, MOON
@@ -24,7 +25,7 @@ from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment
 from moonfl.federation import init_server, run
 from moonfl.task import Task
-from moonfl.types import Batch, Server, Update
+from moonfl.types import Batch, Output, Server, Update
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the pool forks, which is safe on Linux only")
 
@@ -140,6 +141,47 @@ def test_failures_in_a_worker_reach_the_user() -> None:
         pooled(TINY, Exploding(*parts))
     with pytest.raises(RuntimeError, match="a bug of the user's own"):
         pooled(TINY, Broken(*parts))
+
+
+class OnlyLarge(Task):
+    """Party 2, of 20 samples, fails."""
+
+    def supervised(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return super().supervised(logits, batch) * (float("nan") if len(batch.y) == 20 else 1.0)
+
+
+def test_a_pool_that_saw_a_failure_gives_right_answers_afterwards() -> None:
+    task = gaussians((40, 30, 20, 33))
+    exp = with_algorithm(TINY, "fedavg")
+    server = init_server(exp, task)
+    failing = OnlyLarge(task.build, task.parties, task.test, task.preparation, task.batch_norm)
+    with closing(Pool(exp, failing, 2)) as pool:
+        for _ in range(3):
+            with pytest.raises(RunError, match="party 2"):
+                pool.train(server, [0, 1, 2, 3], 0)
+            (update,) = pool.train(server, [3], 0)
+            assert update.num_samples == 33
+        assert [u.num_samples for u in pool.train(server, [0, 1, 3], 0)] == [40, 30, 33]
+
+
+class Dropped(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> Output:
+        output: Output = self.model(nn.functional.dropout(x, 0.3, self.training))
+        return output
+
+
+def test_models_that_draw_numbers_do_not_depend_on_workers() -> None:
+    """Dropout draws from torch's global stream, which every party must find in the same state."""
+    task = gaussians()
+    dropping = replace(task, build=lambda: Dropped(task.build()))
+    exp = with_algorithm(TINY, "moon")
+    results = [train(exp, dropping), pooled(exp, dropping), pooled(exp, dropping, 3)]
+    assert same(results[0], results[1])
+    assert same(results[0], results[2])
 
 
 def processes_in(folder: Path) -> list[int]:

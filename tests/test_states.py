@@ -1,5 +1,6 @@
 """Party states and updates on disk give the bits of those in memory, and memory does not grow with the parties."""
 
+import multiprocessing
 import subprocess
 import sys
 from contextlib import closing
@@ -12,7 +13,8 @@ from problems import TINY, Nowhere, gaussians, with_algorithm
 from test_contract import same
 
 from moonfl.algorithms import ALGORITHMS, MOON
-from moonfl.engines import make_engine
+from moonfl.engines import make_engine, wire
+from moonfl.errors import RunError
 from moonfl.federation import run
 from moonfl.states import OnDisk, States, load, save
 from moonfl.types import Server
@@ -53,7 +55,35 @@ def test_a_file_holds_what_was_saved_whole(tmp_path: Path) -> None:
     save(path, state(1.5))
     assert same(load(path), state(1.5))
     assert [p.name for p in tmp_path.iterdir()] == ["state.safetensors"]
-    assert torch.equal(OnDisk(path, "prev0", ["w", "n"])["n"], torch.tensor(3))
+    assert torch.equal(OnDisk(path, "prev0")["n"], torch.tensor(3))
+
+
+def odd_state() -> dict[str, dict[str, torch.Tensor]]:
+    w = torch.arange(12.0).view(3, 4)
+    return {"a/b": {"w": w, "same": w}, "none": {}, "views": {"t": w.t(), "row": w[1], "nothing": torch.empty(0)}}
+
+
+def test_odd_states_survive_disk_and_wire(tmp_path: Path) -> None:
+    save(tmp_path / "odd", odd_state())
+    assert same(load(tmp_path / "odd"), odd_state())
+    ours, theirs = multiprocessing.Pipe()
+    wire.send(ours, "hello", odd_state())
+    message, tensors = wire.receive(theirs)
+    assert message == "hello"
+    assert same(tensors, odd_state())
+
+
+def test_a_peer_that_dies_in_the_middle_of_a_message() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    ours.send(("hello", [], [], 0))
+    ours.close()
+    with pytest.raises(EOFError):
+        wire.receive(theirs)
+
+
+def test_a_state_that_cannot_be_written_says_so() -> None:
+    with pytest.raises(RunError, match="cannot be written"):
+        save(Path("/dev/full/x"), state(1))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

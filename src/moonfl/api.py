@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .engines import make_engine
-from .errors import InputError
 from .experiment import Experiment
 from .federation import run as run_federation
 from .record import Fact, Recorder, Result, new_directory
@@ -28,8 +27,6 @@ def run(
     what is free, party states are on disk. The results are the same for any number of either.
     `watch` is called with each round's facts. `task` is what `make_task` made of the experiment, where that is at hand.
     """
-    if workers is not None and workers < 1:
-        raise InputError(f"workers must be >= 1, not {workers}")
     task = task or make_task(experiment)
     directory = None if out is None else new_directory(Path(out), force)
     recorder = Recorder(experiment, task, directory, watch)

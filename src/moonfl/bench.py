@@ -1,7 +1,6 @@
 """`moonfl bench`: how fast this machine is at what matters, as ratios measured side by side in one run."""
 
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from .algorithms import MOON, FedAvg
 from .data import DATASETS, load
 from .data.base import Dataset, Examples
 from .data.cifar import CIFAR10, CIFAR10_CLASSES
-from .engines import make_engine
+from .engines import make_engine, num_cores
 from .errors import InputError
 from .experiment import Experiment
 from .federation import aggregate, init_server
@@ -166,7 +165,7 @@ def round_seconds(exp: Experiment, task: Task, workers: int | None) -> float:
 def rounds(exp: Experiment, data: Dataset, quick: bool, data_dir: Path) -> list[Row]:
     """Seconds of a round with ten parties and one local epoch, and what they are to each other."""
     moon, fedavg = replace(exp, algorithm=MOON()), replace(exp, algorithm=FedAvg())
-    task, cores = make_task(exp, data), len(os.sched_getaffinity(0))
+    task, cores = make_task(exp, data), num_cores()
     seconds = {
         "MOON round": round_seconds(moon, task, None),
         "FedAvg round": round_seconds(fedavg, task, None),
@@ -210,19 +209,17 @@ def bench(data_dir: Path, quick: bool, out: Path | None, say: Callable[[str], No
     facts = {
         "kernels": kernels.in_use(),
         "torch": torch.__version__,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": num_cores(),
         "processor": processor(),
         "samples": len(data.train.y),
     }
     say("\n".join(f"{key:10} {value}" for key, value in facts.items()))
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     table = steps(exp, make_task(replace(exp, parties=1), data), REPEATS[quick])
     say(as_text(table))
     more = rounds(exp, data, quick, data_dir)
     say(as_text(more))
     table += more
-    torch.set_num_threads(threads)
     peak = peak_memory() / 2**20
     say(f"{'peak memory of the main process':58} {peak:9.0f} MB")
     result = {**facts, "peak_memory_mb": peak, "measured": [{"what": n, "value": v, "unit": u} for n, v, u in table]}

@@ -5,7 +5,9 @@ import dataclasses
 import io
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from .report.partition import check_format, heat_map, table
 from .servers import SERVERS
 from .task import make_partition, make_task
 
-DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, WRONG_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,6 +32,8 @@ def main(argv: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that knows no plus-minus gets a question mark
     args = parse(sys.argv[1:] if argv is None else argv)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))  # so that what must be tidied is
     command: Callable[[argparse.Namespace], None] = args.command
     try:
         command(args)
@@ -165,7 +169,10 @@ def size(text: str) -> int:
     """Bytes from 500M, 2G or a plain number."""
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     number, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
-    return int(float(number) * unit)
+    value = float(number) * unit
+    if not 0 <= value < 2**63:
+        raise ValueError(text)
+    return int(value)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

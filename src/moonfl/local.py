@@ -3,7 +3,7 @@
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,8 @@ class Workbench:
     def module(self, params: Params) -> nn.Module:
         """A module holding `params`, this party's until `clear`."""
         if self.used == len(self.modules):
-            self.modules.append(self.build())
+            with torch.random.fork_rng(devices=[]):  # its start is of no importance, the caller's stream is
+                self.modules.append(self.build())
         self.used += 1
         return tree.load(self.modules[self.used - 1], params)
 
@@ -43,11 +44,11 @@ class Workbench:
 
         return read
 
-    def tabulated(self, params: Params, inputs: list[Tensor]) -> Frozen:
+    def tabulated(self, params: Params, inputs: Callable[[], Iterator[Tensor]]) -> Frozen:
         """The same for samples that look alike in every epoch: all of them once, then looked up by row."""
         model = self.module(params).eval()
         with torch.no_grad():
-            parts = [model(x) for x in inputs]
+            parts = [model(x) for x in inputs()]
         table = Output(*(torch.cat(part) for part in zip(*parts, strict=True)))
         return lambda batch: Output(table.z[batch.rows], table.logits[batch.rows])
 
@@ -69,12 +70,16 @@ def local_update(
         return Update(i, server.params, server.buffers, 1, 0), kept
     frozen = bench.frozen
     if exp.epochs > 1 and not (exp.augment and task.preparation.augments):
-        rows = torch.arange(len(data.y), device=data.y.device)
-        inputs = [task.preparation.batch(data.x, part) for part in rows.split(exp.batch_size)]
-        frozen = functools.partial(bench.tabulated, inputs=inputs)
+        rows = torch.arange(len(data.y), device=data.y.device).split(exp.batch_size)
+        frozen = functools.partial(
+            bench.tabulated, inputs=lambda: (task.preparation.batch(data.x, part) for part in rows)
+        )
     party = Party(i, kept, server.params, server.buffers, server.shared, exp.lr, exp.momentum, task.supervised, frozen)
     model = bench.module(party.global_model)
-    steps, loss = _train(exp, task, model, exp.algorithm.local_loss(party), data, i, t)
+    loss_of = exp.algorithm.local_loss(party)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seeds.number(exp.seed, "model", t, i))  # for what the model itself draws, such as dropout
+        steps, loss = _train(exp, task, model, loss_of, data, i, t)
     params, buffers = tree.copy(tree.params_of(model)), tree.copy(tree.buffers_of(model))
     if not all(bool(torch.isfinite(value).all()) for value in params.values()):
         raise diverged(exp, f"the weights of party {i} are not finite after round {t + 1}")

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-Purpose = Literal["weights", "sampling", "batches", "augmentation"]
+Purpose = Literal["weights", "sampling", "batches", "augmentation", "model"]
 
 
 def number(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> int:

@@ -4,18 +4,21 @@ Each party has two generations, tagged with the round that made them, so that a 
 state that round started from.
 """
 
+import itertools
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import safetensors
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from . import tree
+from .errors import RunError
 from .types import State, Update
 
 
@@ -33,38 +36,47 @@ def num_bytes(state: State) -> int:
 
 
 def save(path: Path, state: State) -> None:
-    """All of it or nothing: written beside, then renamed. The format has no order, so that is written, too."""
-    tensors = {f"{label}/{name}": tensor for label, params in state.items() for name, tensor in params.items()}
+    """All of it or nothing: written beside, then renamed. Tensors are numbered; their names are in the head."""
+    names = [(label, name) for label, params in state.items() for name in params]
+    tensors = {
+        str(k): state[label][name].clone(memory_format=torch.contiguous_format) for k, (label, name) in enumerate(names)
+    }
     temporary = path.with_name(path.name + ".part")
-    save_file(tensors, temporary, {"order": json.dumps(list(tensors))})
-    os.replace(temporary, path)
+    try:
+        save_file(tensors, temporary, {"labels": json.dumps(list(state)), "names": json.dumps(names)})
+        os.replace(temporary, path)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise RunError(f"a party's state cannot be written to {path} ({error}); try a larger state memory") from None
 
 
 def load(path: Path) -> State:
-    state: dict[str, dict[str, Tensor]] = {}
     with safetensors.safe_open(path, "pt") as file:
-        for key in json.loads(file.metadata()["order"]):
-            label, name = key.split("/", 1)
-            state.setdefault(label, {})[name] = file.get_tensor(key).clone()  # into storage aligned as torch aligns it
+        head = file.metadata()
+        state: dict[str, dict[str, Tensor]] = {label: {} for label in json.loads(head["labels"])}
+        for k, (label, name) in enumerate(json.loads(head["names"])):
+            state[label][name] = file.get_tensor(str(k)).clone()  # into storage aligned as torch aligns it
     return dict(state)
 
 
 class OnDisk(Mapping[str, Tensor]):
     """Params that stay in a file; each tensor is read when it is asked for, and not kept."""
 
-    def __init__(self, path: Path, label: str, names: list[str]) -> None:
-        self.path, self.label, self.names = path, label, names
+    def __init__(self, path: Path, label: str) -> None:
+        self.path = path
+        with safetensors.safe_open(path, "pt") as file:
+            names = enumerate(json.loads(file.metadata()["names"]))
+        self.keys_of = {name: str(k) for k, (of, name) in names if of == label}
 
     def __getitem__(self, name: str) -> Tensor:
         with safetensors.safe_open(self.path, "pt") as file:
-            tensor: Tensor = file.get_tensor(f"{self.label}/{name}")
+            tensor: Tensor = file.get_tensor(self.keys_of[name])
         return tensor.clone()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
+        return iter(self.keys_of)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.keys_of)
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,9 @@ class States:
         self.budget = free_memory() // 4 if budget is None else budget  # bytes that may be held in memory
         self.used = 0
         self._kept: dict[int, list[Kept]] = {}  # party -> newest first
-        self._parked = 0
+        self._parked: list[Path] = []
+        self._held = 0  # bytes of this round's updates in memory
+        self._numbers = itertools.count(1)  # of parked updates; none is used twice
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def before(self, party: int, round: int) -> State | None:
@@ -103,25 +117,25 @@ class States:
             self.used += num_bytes(state)
         self._kept[party] = [Kept(round, where), *older]
 
-    def park(self, update: Update, others: Iterable[Update]) -> Update:
-        """The update; its tensors on disk once it, the others of its round and the states fill the budget."""
+    def park(self, update: Update) -> Update:
+        """An update of this round; its tensors on disk once they, those before and the states fill the budget."""
         parts = {"params": update.params, "buffers": update.buffers}
         tensors = {**parts, **{f"extra:{label}": params for label, params in update.extra.items()}}
-        held = sum(tree.num_bytes(other.params) for other in others if not isinstance(other.params, OnDisk))
-        if self.used + held + num_bytes(tensors) <= self.budget:
+        if self.used + self._held + num_bytes(tensors) <= self.budget:
+            self._held += num_bytes(tensors)
             return update
-        self._parked += 1
-        path = self._path(f"update-{self._parked}")
+        path = self._path(f"update-{next(self._numbers)}")
         save(path, tensors)
-        lazy = {label: OnDisk(path, label, list(params)) for label, params in tensors.items()}
+        self._parked.append(path)
+        lazy = {label: OnDisk(path, label) for label in tensors}
         extra = {label: lazy[f"extra:{label}"] for label in update.extra}
         return replace(update, params=lazy["params"], buffers=lazy["buffers"], extra=extra)
 
     def clear_parked(self) -> None:
         """The updates of the last round are not needed any more."""
-        for number in range(1, self._parked + 1):
-            self._path(f"update-{number}").unlink(missing_ok=True)
-        self._parked = 0
+        for path in self._parked:
+            path.unlink(missing_ok=True)
+        self._parked, self._held = [], 0
 
     def close(self) -> None:
         if self._folder is not None:

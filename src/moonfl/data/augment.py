@@ -37,8 +37,10 @@ class Preparation:
 
     def normalise(self, x: Tensor) -> Tensor:
         """[B, C, H, W] stored values -> float32."""
-        mean = torch.tensor(self.mean, device=x.device).view(-1, 1, 1) * self.scale
-        std = torch.tensor(self.std, device=x.device).view(-1, 1, 1) * self.scale
+        mean, std = (
+            torch.tensor(values, dtype=torch.float32, device=x.device).view(-1, 1, 1) * self.scale
+            for values in (self.mean, self.std)
+        )
         return (x.float() - mean) / std
 
     def sources(self, batch: int, height: int, width: int, rng: torch.Generator | None) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,9 @@ import os
 import sys
 from typing import Protocol
 
+import torch
+
+from ..errors import InputError
 from ..experiment import Experiment
 from ..states import States
 from ..task import Score, Task
@@ -20,16 +23,23 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
+def num_cores() -> int:
+    """Those this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
 def make_engine(exp: Experiment, task: Task, workers: int | None = None, state_memory: int | None = None) -> Engine:
     """The pool with `workers` processes (None: one per core), or this process alone where that is all there is to gain.
 
-    A GPU is used from this process, and where processes cannot be forked safely there is no pool. Above `state_memory`
-    bytes (None: a quarter of what is free) party states are on disk.
+    There is no pool where forked processes could not train: off Linux, and beside an accelerator, whose presence keeps
+    torch's autograd from working in a fork (hide it, as by CUDA_VISIBLE_DEVICES=, to train on the CPU with a pool).
+    Above `state_memory` bytes (None: a quarter of what is free) party states are on disk.
     """
     states = States(state_memory)
-    if workers is None:
-        workers = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-    workers = min(workers, exp.parties_per_round())
-    if workers == 1 or exp.device != "cpu" or sys.platform != "linux":
+    if workers is not None and workers < 1:
+        raise InputError(f"workers must be >= 1, not {workers}")
+    can_fork = sys.platform == "linux" and not torch.accelerator.is_available()
+    workers = min(workers or num_cores(), exp.parties_per_round())
+    if workers == 1 or exp.device != "cpu" or not can_fork:
         return Embedded(exp, task, states)
     return Pool(exp, task, workers, states)

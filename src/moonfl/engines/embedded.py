@@ -38,7 +38,7 @@ class Embedded:
                 state = self.states.before(i, t)
                 update, kept = local_update(self.exp, self.task, self.bench, server, state, i, t)
                 self.states.keep(i, t, kept)
-                updates.append(self.states.park(update, updates))
+                updates.append(self.states.park(update))
         return updates
 
     def evaluate(self, server: Server) -> dict[str, Score]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ..errors import RunError
+from ..errors import InputError, RunError
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..states import States
@@ -65,7 +65,7 @@ class Pool:
             params, buffers = tensors.get("params", {}), tensors.get("buffers", {})
             update = Update(i, params, buffers, samples, steps, _unlabelled("extra", tensors), metrics)
             self.states.keep(i, t, _unlabelled("state", tensors))
-            updates[i] = self.states.park(update, updates.values())
+            updates[i] = self.states.park(update)
 
         self._work(common, jobs, done, lambda job: self.states.before(job[1], t))
         return [updates[i] for i in chosen]
@@ -89,7 +89,7 @@ class Pool:
     def close(self) -> None:
         for worker in self.workers:
             worker.connection.close()
-            worker.process.terminate()
+            worker.process.kill()
         for worker in self.workers:
             worker.process.join()
         self.workers.clear()
@@ -103,6 +103,20 @@ class Pool:
         state_of: Callable[[Job], State | None],
     ) -> None:
         """Every job done, `done` told of each as it ends; a job whose worker dies is tried once more."""
+        try:
+            self._distribute(common, jobs, done, state_of)
+        except BaseException:
+            for worker in [worker for worker in self.workers if worker.job is not None]:
+                self._dismiss(worker)  # or its answer would be taken for that of a later job
+            raise
+
+    def _distribute(
+        self,
+        common: State,
+        jobs: list[Job],
+        done: Callable[[Job, Any, State], None],
+        state_of: Callable[[Job], State | None],
+    ) -> None:
         left = len(jobs)
         waiting, tries = list(range(len(jobs)))[::-1], [0] * len(jobs)
         for worker in list(self.workers):
@@ -139,6 +153,7 @@ class Pool:
             wire.send(worker.connection, ("common", 0, 0), common)
 
     def _replace(self, worker: Worker, job: Job, tried: int, common: State) -> None:
+        worker.process.kill()  # where it was our side that failed, it lives
         worker.process.join()
         what, number, t = job
         where = f"training party {number} in round {t + 1}" if what == "train" else "evaluating"
@@ -146,10 +161,16 @@ class Pool:
         if tried > 1:
             raise RunError(f"{reason}, for the second time: most often memory ran out; try fewer workers")
         print(f"moonfl: {reason}; trying once more", file=sys.stderr)
-        self.workers.remove(worker)
-        worker.connection.close()
-        self.workers.append(self._hire())
+        self._dismiss(worker)
         self._tell(self.workers[-1], common)
+
+    def _dismiss(self, worker: Worker) -> None:
+        """End a worker, whatever it is at, and hire another."""
+        worker.process.kill()
+        worker.process.join()
+        worker.connection.close()
+        self.workers.remove(worker)
+        self.workers.append(self._hire())
 
     def _hire(self) -> Worker:
         ours, theirs = multiprocessing.Pipe()
@@ -167,6 +188,7 @@ class Pool:
 def _serve(exp: Experiment, task: Task, connection: Connection, inherited: list[Connection], parent: int) -> None:
     """A worker's life: hear what is common to the jobs that follow, then do them one by one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent, also in mid-training
     if os.getppid() != parent:
         return
@@ -185,7 +207,7 @@ def _serve(exp: Experiment, task: Task, connection: Connection, inherited: list[
             continue
         try:
             told, answer = _do(exp, task, bench, common, message, tensors)
-        except RunError as error:
+        except (InputError, RunError) as error:
             told, answer = error, {}
         except Exception:
             told, answer = RuntimeError(f"in a worker process:\n{traceback.format_exc()}"), {}

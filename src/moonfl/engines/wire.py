@@ -27,9 +27,9 @@ def send(connection: Connection, message: Any, tensors: State) -> None:
         os.ftruncate(descriptor, max(size, 1))
         with mmap.mmap(descriptor, max(size, 1)) as memory:
             for offset, tensor in sources.items():
-                count = tensor.numel() * tensor.element_size()
-                memory[offset : offset + count] = _bytes(tensor)
-        connection.send((message, entries, size))
+                content = _bytes(tensor)
+                memory[offset : offset + len(content)] = content
+        connection.send((message, list(tensors), entries, size))
         with _socket(connection) as channel:
             socket.send_fds(channel, [b"f"], [descriptor])
     finally:
@@ -38,21 +38,24 @@ def send(connection: Connection, message: Any, tensors: State) -> None:
 
 def receive(connection: Connection) -> tuple[Any, State]:
     """What `send` sent; the tensors are copies in storage of this process, aligned as torch aligns it."""
-    message, entries, size = connection.recv()
+    message, labels, entries, size = connection.recv()
     with _socket(connection) as channel:
-        _, (descriptor,), _, _ = socket.recv_fds(channel, 1, 1)
-    tensors: dict[str, dict[str, Tensor]] = {}
+        _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+    if not descriptors:
+        raise EOFError("the other side ended in the middle of a message")
+    tensors: dict[str, dict[str, Tensor]] = {label: {} for label in labels}
     copies: dict[int, Tensor] = {}
-    with os.fdopen(descriptor, "rb") as file, mmap.mmap(file.fileno(), max(size, 1), access=mmap.ACCESS_READ) as memory:
+    with (
+        os.fdopen(descriptors[0], "rb") as file,
+        mmap.mmap(file.fileno(), max(size, 1), access=mmap.ACCESS_READ) as memory,
+    ):
         for label, name, dtype, shape, offset in entries:
-            tensor = torch.empty(shape, dtype=dtype)
-            if offset in copies and copies[offset].shape == tensor.shape and copies[offset].dtype == dtype:
-                tensor = copies[offset]
-            else:
-                count = tensor.numel() * tensor.element_size()
-                _bytes(tensor)[:] = memory[offset : offset + count]
-                copies[offset] = tensor
-            tensors.setdefault(label, {})[name] = tensor
+            if offset not in copies:
+                copies[offset] = torch.empty(shape, dtype=dtype)
+                content = _bytes(copies[offset])
+                if len(content) > 0:
+                    content[:] = memory[offset : offset + len(content)]
+            tensors[label][name] = copies[offset]
     return message, dict(tensors)
 
 
@@ -60,14 +63,14 @@ def _lay_out(tensors: State) -> tuple[list[Entry], dict[int, Tensor], int]:
     """Where each tensor goes; one that stands under two names (MOON's update and its next negative) goes once."""
     entries: list[Entry] = []
     sources: dict[int, Tensor] = {}
-    places: dict[tuple[int, torch.dtype], int] = {}
+    places: dict[Any, int] = {}
     size = 0
     for label, name, tensor in _walk(tensors):
-        key = (tensor.data_ptr(), tensor.dtype)
-        if key not in places or tensor.numel() == 0:
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if key not in places:
             places[key] = size
             sources[size] = tensor.contiguous()
-            size += -(-tensor.numel() * tensor.element_size() // ALIGN) * ALIGN
+            size += max(1, -(-tensor.numel() * tensor.element_size() // ALIGN)) * ALIGN
         entries.append((label, name, tensor.dtype, tuple(tensor.shape), places[key]))
     return entries, sources, size
 

@@ -40,6 +40,4 @@ def library() -> ctypes.CDLL | None:
 def in_use() -> str:
     """What is used: avx512, avx2, base or torch."""
     native = library()
-    return (
-        "torch" if native is None else SETS[native.moonfl_choose(os.environ.get("MOONFL_KERNELS", "avx512").encode())]
-    )
+    return "torch" if native is None else SETS[native.moonfl_lanes()]

@@ -21,7 +21,7 @@ def gather(images: Tensor, rows: Tensor, maps: Tensor, choice: Tensor, table: Te
         offset = 256 * torch.arange(channels, device=images.device)[:, None]
         out = table.flatten().to(images.device)[picked.long() + offset].view(batch, channels, height, width)
         return out.contiguous(memory_format=torch.channels_last)
-    out = torch.empty((batch, channels, height, width), memory_format=torch.channels_last)
+    out = torch.empty((batch, channels, height, width), dtype=torch.float32, memory_format=torch.channels_last)
     tensors = (images, rows.contiguous(), maps, choice.contiguous(), table, out)
     native.moonfl_batch(*(t.data_ptr() for t in tensors), batch, channels, pixels)
     return out

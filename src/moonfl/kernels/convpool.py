@@ -25,10 +25,17 @@ class ConvReluPool(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         native = library() if self.native else None
-        if native is None or x.device.type != "cpu" or x.dtype != torch.float32 or self.weight.dtype != torch.float32:
+        if native is None or not self._fits(x):
             return F.max_pool2d(F.relu(super().forward(x)), 2)
         y: Tensor = _ConvReluPool.apply(native, x, self.weight, self.bias, self.flat)  # type: ignore[no-untyped-call]
         return y
+
+    def _fits(self, x: Tensor) -> bool:
+        """Whether the native code can take it; what it cannot, torch takes or refuses in its own words."""
+        plain = x.device.type == "cpu" and x.dtype == self.weight.dtype == torch.float32 and x.dim() == 4
+        if not plain or len(x) == 0 or x.shape[1] != self.in_channels:
+            return False
+        return min(x.shape[2:]) > self.kernel_size[0] and x[0].numel() >= LANES
 
 
 class _ConvReluPool(torch.autograd.Function):
@@ -37,7 +44,7 @@ class _ConvReluPool(torch.autograd.Function):
         x, w, b = x.contiguous(memory_format=torch.channels_last), w.contiguous(), b.contiguous()
         (n, c, height, width), (o, _, k, _) = x.shape, w.shape
         layout = torch.contiguous_format if flat else torch.channels_last
-        y = torch.empty((n, o, (height - k + 1) // 2, (width - k + 1) // 2), memory_format=layout)
+        y = torch.empty((n, o, (height - k + 1) // 2, (width - k + 1) // 2), dtype=torch.float32, memory_format=layout)
         ctx.numbers = (n, c, height, width, o, k, int(flat))
         arg = None
         if any(ctx.needs_input_grad):
@@ -63,7 +70,7 @@ class _ConvReluPool(torch.autograd.Function):
         x, w, y, arg = ctx.saved_tensors
         dy = dy.contiguous(memory_format=ctx.layout)
         dx = torch.empty_like(x) if ctx.needs_input_grad[1] else None
-        gw, gb = torch.empty_like(w), torch.empty(len(w))
+        gw, gb = torch.empty_like(w), torch.empty(len(w), dtype=torch.float32)
         pointers = [t.data_ptr() if t is not None else None for t in (x, w, y, arg, dy, dx, gw, gb)]
         if ctx.native.moonfl_convpool_backward(*pointers, *ctx.numbers) != 0:
             raise MemoryError("no memory for the gradient of a convolution")

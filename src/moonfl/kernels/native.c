@@ -12,18 +12,23 @@ static const struct kernels *chosen;
 /* Use at most the instruction set of this name ("avx512", "avx2", "base"); the number of lanes it has. */
 EXPORT int moonfl_choose(const char *most)
 {
-    chosen = &kernels_base;
+    const struct kernels *best = &kernels_base;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!strcmp(most, "base")) return chosen->lanes;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) chosen = &kernels_avx2;
-    if (!strcmp(most, "avx2")) return chosen->lanes;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        chosen = &kernels_avx512;
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (avx2 && strcmp(most, "base")) best = &kernels_avx2;
+    if (avx512 && !strcmp(most, "avx512")) best = &kernels_avx512;
+#else
+    (void)most;
 #endif
-    return chosen->lanes;
+    chosen = best;
+    return best->lanes;
 }
+
+/* The lanes of the instruction set in use. */
+EXPORT int moonfl_lanes(void) { return chosen->lanes; }
 
 /* For measuring the processor: does n times ten vector multiply-adds. */
 EXPORT float moonfl_multiply_add(int64_t n) { return chosen->multiply_add((long)n); }
@@ -72,7 +77,7 @@ static void from_lanes(const float *from, long count, int n, float *to)
 }
 
 /* [O][C][K][K] -> for each tile of channels [K][C][K][tile] */
-static void pack_tiles(const struct convpool *s, int tile, const float *w, float *to)
+static void pacsettiles(const struct convpool *s, int tile, const float *w, float *to)
 {
     for (int o = 0; o < s->o; o += tile) {
         const int n = s->o - o < tile ? s->o - o : tile;
@@ -84,7 +89,7 @@ static void pack_tiles(const struct convpool *s, int tile, const float *w, float
 }
 
 /* [O][C][K][K] <-> [O][K][row], a row being K pixels of C channels and zeros */
-static void pack_rows(const struct convpool *s, const float *w, float *to)
+static void pacsetrows(const struct convpool *s, const float *w, float *to)
 {
     memset(to, 0, sizeof(float) * s->o * s->k * s->row);
     for (long o = 0; o < s->o; o++)
@@ -94,7 +99,7 @@ static void pack_rows(const struct convpool *s, const float *w, float *to)
                     to[(o * s->k + kh) * s->row + kw * s->c + c] = w[((o * s->c + c) * s->k + kh) * s->k + kw];
 }
 
-static void unpack_rows(const struct convpool *s, const float *from, float *w)
+static void unpacsetrows(const struct convpool *s, const float *from, float *w)
 {
     for (long o = 0; o < s->o; o++)
         for (int c = 0; c < s->c; c++)
@@ -112,11 +117,12 @@ EXPORT int moonfl_convpool_forward(const float *x, const float *w, const float *
     float *tiles = scratch(weights + (inputs + outputs) * LANES);
     if (!tiles) return -1;
     float *xs = tiles + weights, *ys = xs + inputs * LANES;
-    pack_tiles(&s, chosen->tile, w, tiles);
+    const struct kernels *set = chosen;
+    pacsettiles(&s, set->tile, w, tiles);
     for (int64_t i = 0; i < n; i += LANES) {
         const int samples = n - i < LANES ? (int)(n - i) : LANES;
         to_lanes(x + i * inputs, inputs, samples, xs);
-        chosen->forward(&s, xs, tiles, bias, ys, arg ? arg + i * outputs : 0);
+        set->forward(&s, xs, tiles, bias, ys, arg ? arg + i * outputs : 0);
         from_lanes(ys, outputs, samples, y + i * outputs);
     }
     return 0;
@@ -156,7 +162,7 @@ EXPORT int moonfl_convpool_backward(const float *x, const float *w, const float 
     struct active *list = (struct active *)(dx_one + round_up(inputs + PAD));
     memset(g, 0, sizeof(float) * rows);
     memset(gb, 0, sizeof(float) * o);
-    if (dx) pack_rows(&s, w, kernel_rows);
+    if (dx) pacsetrows(&s, w, kernel_rows);
     for (int64_t i = 0; i < n; i++) {
         const float *xi = x + i * inputs;
         if (i == n - 1) { /* row loads run past a sample's end; past the last there is nothing of ours */
@@ -173,7 +179,7 @@ EXPORT int moonfl_convpool_backward(const float *x, const float *w, const float 
         }
         if (dx) memcpy(dx + i * inputs, dx_one, sizeof(float) * inputs);
     }
-    unpack_rows(&s, g, gw);
+    unpacsetrows(&s, g, gw);
     return 0;
 }
 
