@@ -51,6 +51,12 @@ def test_dirichlet_always_ends(classes: int, per_class: int, beta: float, partie
     assert all(np.array_equal(a, b) for a, b in zip(partition.parts, again.parts, strict=True))
 
 
+def test_a_draw_that_underflows() -> None:
+    """numpy gives NaN for all parties; each open party then gets the same share."""
+    assert np.isnan(np.random.RandomState(0).dirichlet(np.full(7, 1e-4))).all()
+    assert covers(dirichlet(labels(3, 3), 7, 1e-4, 0, 1), 9)
+
+
 @pytest.mark.parametrize("parties", [1, 10, 1000])
 @pytest.mark.parametrize("beta", [0.01, 0.1, 0.5, 5, 1e6])
 def test_dirichlet_of_cifar10_size(parties: int, beta: float) -> None:

@@ -53,8 +53,9 @@ def _draw(stream: np.random.RandomState, labels: Index, parties: int, beta: floa
         samples = np.flatnonzero(labels == k)
         stream.shuffle(samples)
         open_ = sizes < len(labels) / parties
-        shares = stream.dirichlet(np.full(parties, beta)) * open_
-        if not shares.sum() > 0:  # a tiny beta: all the mass fell on closed parties, or underflowed to NaN
+        drawn = stream.dirichlet(np.full(parties, beta))
+        shares = np.where(open_ & np.isfinite(drawn), drawn, 0.0)
+        if shares.sum() == 0:  # a tiny beta: all the mass fell on closed parties, or the draw underflowed to NaN
             shares = open_.astype(float)
         cuts = (np.cumsum(shares / shares.sum()) * len(samples)).astype(int)[:-1]
         for j, piece in enumerate(np.split(samples, cuts)):
