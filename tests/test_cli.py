@@ -1,10 +1,13 @@
 """The command line as a person uses it."""
 
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -191,6 +194,21 @@ def test_a_closed_pipe_does_not_end_a_run(tmp_path: Path) -> None:
     assert "results in piped" in process.communicate(timeout=60)[0]
     assert process.returncode == 0
     assert len(rounds(tmp_path / "piped")) == 2
+
+
+@pytest.mark.parametrize(("lines", "shown"), [(40, b"2/2 ["), (0, b"round 2/2")])
+def test_a_terminal_gets_a_bar_with_the_accuracy(lines: int, shown: bytes) -> None:
+    """A terminal that tells no size gets a line a round."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 120 if lines else 0, 0, 0))
+    command = [sys.executable, "-m", "moonfl", "run", *QUICK, "--out", "bar"]
+    done = subprocess.run(command, stderr=slave, stdout=subprocess.DEVNULL, timeout=60, check=True)
+    os.close(slave)
+    seen = os.read(master, 1 << 16)
+    os.close(master)
+    assert done.returncode == 0
+    assert shown in seen
+    assert b"accuracy" in seen
 
 
 def test_nothing_is_left_by_a_run_that_could_not_start(tmp_path: Path) -> None:

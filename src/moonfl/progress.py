@@ -1,6 +1,7 @@
 """What a run shows on stderr while it goes: a bar on a terminal, a line a round elsewhere."""
 
 import contextlib
+import os
 import sys
 from types import TracebackType
 
@@ -15,10 +16,15 @@ def say(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
 
 
+def on_terminal() -> bool:
+    """Whether stderr is a terminal that a bar can be drawn on; some tell no size."""
+    return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).lines > 0
+
+
 class Progress:
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
-        self.bar = tqdm(total=rounds, unit="round", leave=False) if sys.stderr.isatty() else None
+        self.bar = tqdm(total=rounds, unit="round", leave=False, mininterval=0, miniters=1) if on_terminal() else None
 
     def __enter__(self) -> "Progress":
         return self
@@ -32,7 +38,7 @@ class Progress:
     def __call__(self, fact: Fact) -> None:
         accuracy = f"accuracy {100 * fact['accuracy']:.1f} %"
         if self.bar is not None:
-            self.bar.set_postfix_str(accuracy)
+            self.bar.set_postfix_str(accuracy, refresh=False)
             self.bar.update()
         else:
             line = f"round {fact['round']}/{self.rounds}  {accuracy}  loss {fact['loss']:.3f}  {fact['seconds']:.1f} s"
