@@ -145,6 +145,7 @@ def test_wrong_input_is_one_line_and_status_2(
         ["list", "x=3"],
         ["data", "list", "x"],
         ["run", "--out", ""],
+        ["run", "--workers", "0"],
     ],
 )
 def test_wrong_words_are_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

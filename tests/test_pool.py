@@ -59,12 +59,13 @@ def test_several_negatives_travel_in_order() -> None:
     assert same(train(exp, task), pooled(exp, task))
 
 
-def test_results_do_not_depend_on_workers() -> None:
+def test_results_do_not_depend_on_workers(tmp_path: Path) -> None:
     exp = replace(Experiment(), rounds=2, epochs=1, parties=6)
     facts = [[f["loss"] for f in run_experiment(exp, workers=n).rounds] for n in (1, 2, 5)]
     assert facts[0] == facts[1] == facts[2]
     with pytest.raises(InputError, match="workers must be >= 1"):
-        run_experiment(exp, workers=0)
+        run_experiment(exp, tmp_path / "out", workers=0)
+    assert not (tmp_path / "out").exists()
 
 
 def test_engine_follows_the_need() -> None:

@@ -28,8 +28,8 @@ def run(
     `watch` is called with each round's facts. `task` is what `make_task` made of the experiment, where that is at hand.
     """
     task = task or make_task(experiment)
-    directory = None if out is None else new_directory(Path(out), force)
-    recorder = Recorder(experiment, task, directory, watch)
     with contextlib.closing(make_engine(experiment, task, workers, state_memory)) as engine:
+        directory = None if out is None else new_directory(Path(out), force)
+        recorder = Recorder(experiment, task, directory, watch)
         server = run_federation(experiment, task, engine, recorder)
     return Result(experiment, recorder.facts, experiment.algorithm.deployed(server), directory)

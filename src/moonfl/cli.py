@@ -16,9 +16,9 @@ from . import __version__, api, presets, settings
 from .algorithms import ALGORITHMS
 from .data import DATASETS, directory, load
 from .data.download import get
-from .errors import InputError, RunError, unknown
+from .errors import InputError, RunError, say, unknown
 from .experiment import Experiment, from_toml, override, part_name
-from .progress import Progress, say
+from .progress import Progress
 from .record import Result, choices, claim_directory
 from .report.partition import check_format, heat_map, table
 from .servers import SERVERS
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def fail(message: str, status: int) -> int:
-    print(f"moonfl: {message}", file=sys.stderr)
+    say(f"moonfl: {message}")
     return status
 
 
@@ -165,6 +165,13 @@ def keys() -> str:
     return "\n".join(lines)
 
 
+def count(text: str) -> int:
+    """A whole number from 1 up."""
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
 def size(text: str) -> int:
     """Bytes from 500M, 2G or a plain number."""
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -194,7 +201,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     sub = add_experiment("run", run, "run an experiment")
     sub.add_argument("--out", metavar="DIR", help="where the results go (default: runs/NAME)")
     sub.add_argument("--force", action="store_true", help="overwrite a run that is in DIR")
-    sub.add_argument("--workers", type=int, metavar="N", help="processes that train parties (default: one per core)")
+    sub.add_argument("--workers", type=count, metavar="N", help="processes that train parties (default: one per core)")
     sub.add_argument("--state-memory", type=size, metavar="SIZE", help="party states above it are on disk: 500M, 2G")
     sub.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     add("list", list_presets, "list the presets, with the paper's accuracy")

@@ -1,6 +1,8 @@
-"""The two ways to fail, and the message for a name nobody knows."""
+"""The two ways to fail, the message for a name nobody knows, and how a person is told."""
 
+import contextlib
 import difflib
+import sys
 from collections.abc import Iterable
 
 
@@ -18,3 +20,9 @@ def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return InputError(f"unknown {kind} '{given}'{hint} (allowed: {', '.join(names)})")
+
+
+def say(message: str) -> None:
+    """A line on stderr; a run goes on when nobody reads it."""
+    with contextlib.suppress(BrokenPipeError):
+        print(message, file=sys.stderr, flush=True)

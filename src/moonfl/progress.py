@@ -1,19 +1,13 @@
 """What a run shows on stderr while it goes: a bar on a terminal, a line a round elsewhere."""
 
-import contextlib
 import os
 import sys
 from types import TracebackType
 
 from tqdm import tqdm
 
+from .errors import say
 from .record import Fact
-
-
-def say(message: str) -> None:
-    """A line on stderr; a run goes on when nobody reads it."""
-    with contextlib.suppress(BrokenPipeError):
-        print(message, file=sys.stderr, flush=True)
 
 
 def on_terminal() -> bool:

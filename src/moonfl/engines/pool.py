@@ -10,10 +10,9 @@ import itertools
 import multiprocessing
 import os
 import signal
-import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -21,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ..errors import InputError, RunError
+from ..errors import InputError, RunError, say
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..states import States
@@ -103,46 +102,40 @@ class Pool:
         state_of: Callable[[Job], State | None],
     ) -> None:
         """Every job done, `done` told of each as it ends; a job whose worker dies is tried once more."""
+        waiting, tries = list(range(len(jobs)))[::-1], [0] * len(jobs)
+        with self._no_answers_left():
+            for worker in self.workers:
+                self._tell(worker, common)
+            while waiting or any(worker.job is not None for worker in self.workers):
+                for worker in self.workers:
+                    if worker.job is None and waiting:
+                        worker.job = waiting.pop()
+                        tries[worker.job] += 1
+                        self._assign(worker, jobs[worker.job], state_of(jobs[worker.job]))
+                ready = wait([worker.connection for worker in self.workers if worker.job is not None])
+                for worker in [worker for worker in self.workers if worker.connection in ready]:
+                    job = worker.job
+                    assert job is not None
+                    try:
+                        told, tensors = wire.receive(worker.connection)
+                    except (EOFError, OSError):
+                        self._replace(worker, jobs[job], tries[job], common)
+                        waiting.append(job)
+                        continue
+                    worker.job = None
+                    if isinstance(told, Exception):
+                        raise told
+                    done(jobs[job], told, tensors)
+
+    @contextlib.contextmanager
+    def _no_answers_left(self) -> Iterator[None]:
+        """After a failure no worker is at its job still, or its answer would be taken for that of a later one."""
         try:
-            self._distribute(common, jobs, done, state_of)
+            yield
         except BaseException:
             for worker in [worker for worker in self.workers if worker.job is not None]:
-                self._dismiss(worker)  # or its answer would be taken for that of a later job
+                self._dismiss(worker)
             raise
-
-    def _distribute(
-        self,
-        common: State,
-        jobs: list[Job],
-        done: Callable[[Job, Any, State], None],
-        state_of: Callable[[Job], State | None],
-    ) -> None:
-        left = len(jobs)
-        waiting, tries = list(range(len(jobs)))[::-1], [0] * len(jobs)
-        for worker in list(self.workers):
-            self._tell(worker, common)
-        while left > 0:
-            for worker in self.workers:
-                if worker.job is None and waiting:
-                    worker.job = waiting.pop()
-                    tries[worker.job] += 1
-                    self._assign(worker, jobs[worker.job], state_of(jobs[worker.job]))
-            busy = {worker.connection: worker for worker in self.workers if worker.job is not None}
-            for ready in wait(list(busy)):
-                worker = busy[ready]  # type: ignore[index]
-                job = worker.job
-                assert job is not None
-                try:
-                    told, tensors = wire.receive(worker.connection)
-                except (EOFError, ConnectionError, OSError):
-                    self._replace(worker, jobs[job], tries[job], common)
-                    waiting.append(job)
-                    continue
-                worker.job = None
-                if isinstance(told, Exception):
-                    raise told
-                done(jobs[job], told, tensors)
-                left -= 1
 
     def _assign(self, worker: Worker, job: Job, state: State | None) -> None:
         with contextlib.suppress(ConnectionError):  # it died; the wait for its answer will tell
@@ -153,15 +146,14 @@ class Pool:
             wire.send(worker.connection, ("common", 0, 0), common)
 
     def _replace(self, worker: Worker, job: Job, tried: int, common: State) -> None:
-        worker.process.kill()  # where it was our side that failed, it lives
-        worker.process.join()
+        worker.process.join(timeout=1)  # to hear how it died; where it was our side that failed, it lives
+        self._dismiss(worker)
         what, number, t = job
         where = f"training party {number} in round {t + 1}" if what == "train" else "evaluating"
         reason = f"a worker process died while {where} (exit code {worker.process.exitcode})"
         if tried > 1:
             raise RunError(f"{reason}, for the second time: most often memory ran out; try fewer workers")
-        print(f"moonfl: {reason}; trying once more", file=sys.stderr)
-        self._dismiss(worker)
+        say(f"moonfl: {reason}; trying once more")
         self._tell(self.workers[-1], common)
 
     def _dismiss(self, worker: Worker) -> None:
