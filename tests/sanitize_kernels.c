@@ -9,6 +9,9 @@ int moonfl_convpool_forward(const float *, const float *, const float *, float *
                             int, int);
 int moonfl_convpool_backward(const float *, const float *, const float *, const uint8_t *, const float *, float *, float *,
                              float *, int64_t, int, int, int, int, int, int);
+int moonfl_dense_forward(const float *, const float *, const float *, float *, int64_t, int64_t, int64_t, int);
+int moonfl_dense_backward(const float *, const float *, const float *, const float *, float *, float *, float *, int64_t,
+                          int64_t, int64_t, int);
 void moonfl_batch(const uint8_t *, const int64_t *, const int32_t *, const int64_t *, const float *, float *, int64_t, int,
                   int);
 
@@ -37,6 +40,20 @@ static double convolution(int n, int c, int h, int w, int o, int k, int nchw)
     return sum;
 }
 
+static double linear(int n, int inputs, int outputs, int relu)
+{
+    float *x = numbers(n * inputs), *w = numbers(outputs * inputs), *bias = numbers(outputs), *y = numbers(n * outputs);
+    float *dy = numbers(n * outputs), *dx = numbers(n * inputs), *gw = numbers(outputs * inputs), *gb = numbers(outputs);
+    double sum = 0;
+    moonfl_dense_forward(x, w, bias, y, n, inputs, outputs, relu);
+    moonfl_dense_backward(x, w, y, dy, 0, gw, gb, n, inputs, outputs, relu);
+    moonfl_dense_backward(x, w, y, dy, dx, gw, gb, n, inputs, outputs, relu);
+    for (int i = 0; i < n * inputs; i++) sum += dx[i];
+    for (int i = 0; i < outputs * inputs; i++) sum += gw[i];
+    free(x), free(w), free(bias), free(y), free(dy), free(dx), free(gw), free(gb);
+    return sum;
+}
+
 static double batch(int n, int channels, int pixels)
 {
     uint8_t *images = malloc((long)3 * channels * pixels);
@@ -62,11 +79,17 @@ int main(void)
     double sum = 0;
     for (int s = 0; s < 3; s++) {
         const int lanes = moonfl_choose(sets[s]);
+        if (lanes != 4 << s) {
+            printf("%s: not run, this processor does not have it\n", sets[s]);
+            continue;
+        }
         for (unsigned i = 0; i < sizeof shapes / sizeof *shapes; i++)
             for (int nchw = 0; nchw < 2; nchw++) {
                 const int *p = shapes[i];
                 sum += convolution(p[0], p[1], p[2], p[3], p[4], p[5], nchw);
             }
+        for (int n = 1; n < 28; n += 5)
+            sum += linear(n, 1, 1, 0) + linear(n, 17, 33, 1) + linear(n, 40, 7, 0) + linear(n, 32, 48, 1);
         sum += batch(5, 3, 64) + batch(1, 1, 7);
         printf("%s: %d lanes, checksum %g\n", sets[s], lanes, sum);
     }

@@ -2,20 +2,23 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from problems import train, write_cifar10
-from torch import Tensor
+from torch import Tensor, nn
 
 from moonfl import kernels
 from moonfl.data.cifar import CIFAR10, CIFAR100
 from moonfl.experiment import Experiment
 from moonfl.kernels import batch as batch_module
-from moonfl.kernels import convpool
+from moonfl.kernels import chain
 from moonfl.kernels.convpool import ConvReluPool
+from moonfl.models import build_model
+from moonfl.models.base import Model
 from moonfl.task import make_task
 
 BEST = kernels.in_use()
@@ -128,6 +131,124 @@ def test_a_loss_may_call_the_model_twice(instructions: str) -> None:
     assert torch.equal(got, want)
 
 
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(
+    ("n", "i", "o"), [(64, 400, 120), (1, 1, 1), (7, 17, 33), (13, 5, 16), (2, 40, 7), (25, 3, 100)]
+)
+def test_linear_layers_are_equal_to_the_bit_on_whole_numbers(
+    instructions: str, n: int, i: int, o: int, relu: bool
+) -> None:
+    layer = nn.Linear(i, o)
+    with torch.no_grad():
+        layer.weight.copy_(whole_numbers((o, i), -2, 3, 1))
+        layer.bias.copy_(whole_numbers((o,), -2, 3, 2))
+    x = whole_numbers((n, i), -3, 4, 0).requires_grad_()
+    made = chain.run([[layer, nn.ReLU()] if relu else [layer]], x)
+    assert made is not None
+    expected = F.linear(x, layer.weight, layer.bias)
+    expected = F.relu(expected) if relu else expected
+    assert torch.equal(made[0], expected)
+    dy, inputs = whole_numbers((n, o), -3, 4, 3), [x, layer.weight, layer.bias]
+    for got, want in zip(
+        torch.autograd.grad(made[0], inputs, dy), torch.autograd.grad(expected, inputs, dy), strict=True
+    ):
+        assert torch.equal(got, want)
+
+
+def test_not_a_number_passes_a_linear_layer_as_in_torch(instructions: str) -> None:
+    layers = [nn.Linear(9, 11), nn.ReLU()]
+    x = torch.ones(5, 9)
+    x[2, 3], x[4, 0] = float("nan"), float("inf")
+    made = chain.run([layers], x)
+    assert made is not None
+    assert torch.equal(made[0].isnan(), nn.Sequential(*layers)(x).isnan())
+    assert made[0][2].isnan().all()
+
+
+MODELS = [("simple-cnn", (3, 20, 16), True), ("simple-cnn", (1, 16, 16), False), ("mlp", (1, 3, 5), True)]
+
+
+def integer_model(name: str, shape: tuple[int, ...], head: bool) -> Model:
+    """A model of small whole numbers, so that sums are exact in any order."""
+    model = build_model(name, shape, 5, head, 7)
+    assert isinstance(model, Model)
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            parameter.copy_(whole_numbers(tuple(parameter.shape), -1, 2, number))
+    return model
+
+
+def grads(model: Model, x: Tensor, loss: Callable[[Model, Tensor], Tensor]) -> list[Tensor | None]:
+    model.zero_grad()
+    loss(model, x).backward()
+    return [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+
+LOSSES: dict[str, Callable[[Model, Tensor], Tensor]] = {
+    "z and logits": lambda m, x: m(x).z.sum() + (m(x).logits % 3).sum(),
+    "z alone": lambda m, x: m(x).z[:, 0].sum(),
+    "logits alone": lambda m, x: m(x).logits[:, 1].sum(),
+    "one model twice": lambda m, x: m(x[:2]).logits.sum() - 2 * m(x[2:]).z.sum(),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("name", "shape", "head"), MODELS)
+def test_a_whole_network_is_equal_to_its_layers_in_torch(
+    instructions: str, name: str, shape: tuple[int, ...], head: bool, loss: str
+) -> None:
+    model, x = integer_model(name, shape, head), whole_numbers((5, *shape), -1, 2, 0)
+    assert chain.run([[model.encoder, model.head], [model.output]], x) is not None
+    native = grads(model, x, LOSSES[loss]), model(x)
+    for module in model.modules():
+        if hasattr(module, "native"):
+            module.native = False
+    expected = grads(model, x, LOSSES[loss]), model(x)
+    for got, want in zip((*native[0], *native[1]), (*expected[0], *expected[1]), strict=True):
+        assert (got is None and want is None) or torch.equal(got, want)
+
+
+def test_the_gradient_of_the_input_of_a_whole_network(instructions: str) -> None:
+    model = integer_model("simple-cnn", (3, 16, 16), True)
+    x = whole_numbers((3, 3, 16, 16), -1, 2, 0).requires_grad_()
+    got = torch.autograd.grad(model(x).logits.sum(), x)[0]
+    want = torch.autograd.grad(model.output(model.head(model.encoder(x))).sum(), x)[0]
+    assert torch.equal(got, want)
+
+
+def test_a_layer_that_is_watched_is_run_by_torch() -> None:
+    model, seen = build_model("mlp", (1, 3, 5), 5, True, 7), []
+    model.head[0].register_forward_hook(lambda *_: seen.append("head"))
+    model(torch.zeros(2, 1, 3, 5))
+    assert seen == ["head"]
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Linear(3, 4), nn.Tanh()],
+        [nn.ReLU(), nn.Linear(3, 4)],
+        [nn.Linear(3, 4, bias=False)],
+        [nn.Flatten()],
+        [nn.Linear(5, 4)],
+        [nn.Linear(3, 4).double()],
+        [nn.utils.parametrizations.weight_norm(nn.Linear(3, 4))],
+    ],
+)
+def test_what_is_not_ours_is_left_to_torch(layers: list[nn.Module]) -> None:
+    assert chain.run([layers], torch.zeros(2, 3)) is None
+
+
+def test_a_library_that_cannot_be_used_is_told_and_left_alone(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = next(Path(kernels.__file__).parent.glob("_native*"))
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "__init__.py"))
+    for damaged in (b"not a library", found.read_bytes()):
+        (tmp_path / found.name).write_bytes(damaged)
+        monkeypatch.setattr(kernels, "VERSION", -1)
+        with pytest.warns(UserWarning, match="another version or machine"):
+            assert kernels.library.__wrapped__() is None
+
+
 def test_second_derivatives_are_refused(instructions: str) -> None:
     layer = ConvReluPool(3, 6, 5)
     x = torch.randn(2, 3, 16, 16, requires_grad=True)
@@ -185,7 +306,7 @@ def test_training_is_the_same_up_to_rounding(tmp_path, monkeypatch: pytest.Monke
     write_cifar10(tmp_path, per_file=100)
     exp = Experiment(dataset="cifar10", data_dir=str(tmp_path), parties=2, rounds=2, epochs=2, batch_size=32)
     native = train(exp, make_task(exp)).params
-    monkeypatch.setattr(convpool, "library", lambda: None)
+    monkeypatch.setattr(chain, "library", lambda: None)
     torch_only = train(exp, make_task(exp)).params
     for name, value in native.items():
         assert (value - torch_only[name]).abs().max() < 2e-5, name

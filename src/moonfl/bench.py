@@ -23,7 +23,6 @@ from .engines import make_engine, num_cores
 from .errors import InputError
 from .experiment import Experiment
 from .federation import aggregate, init_server
-from .kernels.convpool import ConvReluPool
 from .local import Workbench
 from .task import Task, make_task
 from .types import Batch, Party
@@ -74,8 +73,8 @@ def step_of(exp: Experiment, task: Task, layout: torch.memory_format, native: bo
     def build() -> nn.Module:
         model = task.build()
         for layer in model.modules():
-            if isinstance(layer, ConvReluPool):
-                layer.native = native
+            if hasattr(layer, "native"):
+                layer.native = native  # type: ignore[assignment]
         return model.to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
 
     bench = Workbench(build)

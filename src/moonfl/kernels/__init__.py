@@ -7,12 +7,14 @@ avx2, base, or torch.
 import ctypes
 import functools
 import os
+import warnings
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from ..errors import unknown
 
 SETS = {16: "avx512", 8: "avx2", 4: "base"}  # instruction sets by the floats in a register
+VERSION = 2  # of the functions declared here; native.c has the same number
 PTR, I64, INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 
 
@@ -26,10 +28,19 @@ def library() -> ctypes.CDLL | None:
     found = next((path for path in paths if path.exists()), None)
     if most == "torch" or found is None:
         return None
-    native = ctypes.CDLL(str(found))
+    try:
+        native = ctypes.CDLL(str(found))
+        version = native.moonfl_version()
+    except (OSError, AttributeError):
+        version = None
+    if version != VERSION:
+        warnings.warn(f"{found} is of another version or machine and is not used; install moonfl again", stacklevel=2)
+        return None
     native.moonfl_choose.argtypes = [ctypes.c_char_p]
     native.moonfl_convpool_forward.argtypes = [PTR] * 5 + [I64] + [INT] * 6
     native.moonfl_convpool_backward.argtypes = [PTR] * 8 + [I64] + [INT] * 6
+    native.moonfl_dense_forward.argtypes = [PTR] * 4 + [I64] * 3 + [INT]
+    native.moonfl_dense_backward.argtypes = [PTR] * 7 + [I64] * 3 + [INT]
     native.moonfl_batch.argtypes = [PTR] * 6 + [I64, INT, INT]
     native.moonfl_batch.restype = None
     native.moonfl_multiply_add.argtypes, native.moonfl_multiply_add.restype = [I64], ctypes.c_float

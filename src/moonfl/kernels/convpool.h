@@ -1,27 +1,13 @@
 /* Convolution (KxK, stride 1, no padding) + ReLU + 2x2 max-pool, forward and backward.
  *
- * Included once for each instruction set, which defines
- *   VL     floats in a vector register
- *   TILE   output channels whose sums are kept in registers at a time
- *   NAME() the suffix of its functions
- *
  * Forward: a lane is a sample, so that 3, 6 or 16 channels waste nothing. Sixteen samples are transposed to
  * [H][W][C][16] and every weight meets a register full of samples.
  *
  * Backward: a lane is a position in a row of the kernel. After ReLU and max-pool only one of four outputs carries a
  * gradient, and only where it is positive, so both gradients are sums over the short rows at the arg-max: a quarter
- * of the dense work or less.
+ * of the dense work or less. The weights' go channel by channel, the input's window by window, so that the sums stay
+ * in registers.
  */
-#include "convpool_types.h"
-
-typedef float NAME(vec) __attribute__((vector_size(4 * VL)));
-typedef float NAME(loose) __attribute__((vector_size(4 * VL), aligned(4), may_alias));
-typedef int32_t NAME(mask) __attribute__((vector_size(4 * VL)));
-typedef uint8_t NAME(bytes) __attribute__((vector_size(VL), aligned(1), may_alias));
-#define V NAME(vec)
-#define M NAME(mask)
-#define LOAD(p) ((V) * (const NAME(loose) *)(p))
-#define STORE(p, v) (*(NAME(loose) *)(p) = (v))
 
 /* T channels of one pooled pixel, VL samples. x: the window's corner, [W][C][16] rows; w: [K][C][K][T]. */
 static INLINE void NAME(pixel)(const int T, const int K, const struct convpool *s, const float *x, const float *w,
@@ -98,7 +84,7 @@ static void NAME(forward)(const struct convpool *s, const float *x, const float 
 static INLINE void NAME(weight_rows)(const int R, const int N, const struct convpool *s, const float *x,
                                      const struct active *list, int count, float *gw)
 {
-    V sum[R][N];
+    V sum[5][4]; /* at most */
     const long row = (long)s->w * s->c;
     UNROLL for (int r = 0; r < R; r++)
         UNROLL for (int j = 0; j < N; j++) sum[r][j] = LOAD(gw + r * s->row + j * VL);
@@ -131,31 +117,34 @@ static void NAME(weight_gradient)(const struct convpool *s, const float *x, cons
             }
 }
 
-/* Gradient of one sample's input from one channel: the kernel's rows added at the arg-max. */
+/* R rows of N vectors of a window's input: the kernels of the active channels, each where its maximum was, added up. */
+static INLINE void NAME(input_rows)(const int R, const int N, const struct convpool *s, const float *w,
+                                    const struct active *list, int count, float *dx)
+{
+    V sum[2][5]; /* at most */
+    const long row = (long)s->w * s->c;
+    UNROLL for (int r = 0; r < R; r++)
+        UNROLL for (int j = 0; j < N; j++) sum[r][j] = (V){0};
+    for (int i = 0; i < count; i++)
+        UNROLL for (int r = 0; r < R; r++)
+            UNROLL for (int j = 0; j < N; j++) sum[r][j] += LOAD(w + list[i].at + r * s->framed + j * VL) * list[i].dy;
+    UNROLL for (int r = 0; r < R; r++)
+        UNROLL for (int j = 0; j < N; j++) {
+            float *to = dx + r * row + j * VL; /* read late: its neighbours have just been written */
+            STORE(to, LOAD(to) + sum[r][j]);
+        }
+}
+
+/* Gradient of one sample's input from one window: k + 1 rows of k + 1 pixels. */
 static void NAME(input_gradient)(const struct convpool *s, const float *w, const struct active *list, int count,
                                  float *dx)
 {
+    const int n = ((s->k + 1) * s->c + VL - 1) / VL;
     const long row = (long)s->w * s->c;
-    for (int i = 0; i < count; i++) {
-        float *patch = dx + list[i].at;
-        for (int r = 0; r < s->k; r++)
-            for (int j = 0; j < s->row; j += VL) {
-                float *p = patch + r * row + j;
-                STORE(p, LOAD(p) + LOAD(w + r * s->row + j) * list[i].dy);
-            }
-    }
+    if (s->k == 5 && n == 5)
+        for (int r = 0; r < 6; r += 2) NAME(input_rows)(2, 5, s, w + r * s->framed, list, count, dx + r * row);
+    else
+        for (int r = 0; r <= s->k; r++)
+            for (int j = 0; j < n; j++)
+                NAME(input_rows)(1, 1, s, w + r * s->framed + j * VL, list, count, dx + r * row + j * VL);
 }
-
-/* As many multiply-adds a cycle as there are: `n` times ten independent ones. */
-static float NAME(multiply_add)(long n)
-{
-    V sum[10], step = 0.999f - (V){0};
-    UNROLL for (int i = 0; i < 10; i++) sum[i] = (float)i - (V){0};
-    for (; n > 0; n--)
-        UNROLL for (int i = 0; i < 10; i++) sum[i] = sum[i] * step + step;
-    UNROLL for (int i = 1; i < 10; i++) sum[0] += sum[i];
-    return sum[0][0];
-}
-
-const struct kernels NAME(kernels) = {VL, TILE, NAME(forward), NAME(weight_gradient), NAME(input_gradient),
-                                     NAME(multiply_add)};

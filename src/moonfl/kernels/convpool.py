@@ -1,13 +1,14 @@
 """Convolution, ReLU and 2x2 max-pooling as one operation: max_pool2d(relu(conv2d(x, w, b)), 2)."""
 
 import ctypes
-from typing import Any
+import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import library
+from . import chain
 
 LANES = 16  # samples the native code takes at a time
 
@@ -23,55 +24,53 @@ class ConvReluPool(nn.Conv2d):
         self.flat = flat
         self.native = True  # False: torch, whatever is at hand
 
+    def native_step(self) -> "Convolution":
+        return Convolution(self.in_channels, self.out_channels, self.kernel_size[0], self.flat)
+
     def forward(self, x: Tensor) -> Tensor:
-        native = library() if self.native else None
-        if native is None or not self._fits(x):
-            return F.max_pool2d(F.relu(super().forward(x)), 2)
-        y: Tensor = _ConvReluPool.apply(native, x, self.weight, self.bias, self.flat)  # type: ignore[no-untyped-call]
-        return y
-
-    def _fits(self, x: Tensor) -> bool:
-        """Whether the native code can take it; what it cannot, torch takes or refuses in its own words."""
-        plain = x.device.type == "cpu" and x.dtype == self.weight.dtype == torch.float32 and x.dim() == 4
-        if not plain or len(x) == 0 or x.shape[1] != self.in_channels:
-            return False
-        return min(x.shape[2:]) > self.kernel_size[0] and x[0].numel() >= LANES
+        made = chain.run([[self]], x) if self.native else None
+        return made[0] if made is not None else F.max_pool2d(F.relu(super().forward(x)), 2)
 
 
-class _ConvReluPool(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, native: ctypes.CDLL, x: Tensor, w: Tensor, b: Tensor, flat: bool) -> Tensor:
-        x, w, b = x.contiguous(memory_format=torch.channels_last), w.contiguous(), b.contiguous()
-        (n, c, height, width), (o, _, k, _) = x.shape, w.shape
-        layout = torch.contiguous_format if flat else torch.channels_last
-        y = torch.empty((n, o, (height - k + 1) // 2, (width - k + 1) // 2), dtype=torch.float32, memory_format=layout)
-        ctx.numbers = (n, c, height, width, o, k, int(flat))
-        arg = None
-        if any(ctx.needs_input_grad):
-            arg = torch.empty(-(-n // LANES) * LANES * y[:1].numel(), dtype=torch.uint8)
-            ctx.native, ctx.layout = native, layout
-            ctx.save_for_backward(x, w, y, arg)
-        status = native.moonfl_convpool_forward(
-            x.data_ptr(),
-            w.data_ptr(),
-            b.data_ptr(),
-            y.data_ptr(),
-            arg.data_ptr() if arg is not None else None,
-            *ctx.numbers,
-        )
-        if status != 0:
+class Convolution(NamedTuple):
+    """A step of a chain."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    flat: bool
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        fits = len(shape) == 3 and shape[0] == self.inputs and min(shape[1:]) > self.kernel
+        if not fits or math.prod(shape) < LANES:
+            return None
+        return (self.outputs, *((side - self.kernel + 1) // 2 for side in shape[1:]))
+
+    @property
+    def layout(self) -> torch.memory_format:
+        return torch.contiguous_format if self.flat else torch.channels_last
+
+    def numbers(self, x: Tensor) -> tuple[int, ...]:
+        return (len(x), self.inputs, x.shape[2], x.shape[3], self.outputs, self.kernel, self.flat)
+
+    def forward(self, native: ctypes.CDLL, x: Tensor, w: Tensor, b: Tensor, keep: bool) -> tuple[Tensor, Tensor | None]:
+        """y, and which place of each window was the largest."""
+        x, n = x.contiguous(memory_format=torch.channels_last), len(x)
+        o, height, width = self.shape(tuple(x.shape[1:]))  # type: ignore[misc]
+        y = torch.empty((n, o, height, width), dtype=torch.float32, memory_format=self.layout)
+        arg = torch.empty(-(-n // LANES) * LANES * o * height * width, dtype=torch.uint8) if keep else None
+        pointers = [t.data_ptr() if t is not None else None for t in (x, w, b, y, arg)]
+        if native.moonfl_convpool_forward(*pointers, *self.numbers(x)) != 0:
             raise MemoryError("no memory for a convolution")
-        return y
+        return y, arg
 
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True: the gradient would count as a constant, silently
-            raise RuntimeError("the native convolution has no second derivative; set MOONFL_KERNELS=torch")
-        x, w, y, arg = ctx.saved_tensors
-        dy = dy.contiguous(memory_format=ctx.layout)
-        dx = torch.empty_like(x) if ctx.needs_input_grad[1] else None
-        gw, gb = torch.empty_like(w), torch.empty(len(w), dtype=torch.float32)
-        pointers = [t.data_ptr() if t is not None else None for t in (x, w, y, arg, dy, dx, gw, gb)]
-        if ctx.native.moonfl_convpool_backward(*pointers, *ctx.numbers) != 0:
+    def backward(
+        self, native: ctypes.CDLL, x: Tensor, w: Tensor, y: Tensor, note: Tensor | None, dy: Tensor, wants_dx: bool
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        x, dy = x.contiguous(memory_format=torch.channels_last), dy.contiguous(memory_format=self.layout)
+        dx = torch.empty_like(x) if wants_dx else None
+        gw, gb = torch.empty_like(w), torch.empty(self.outputs, dtype=torch.float32)
+        pointers = [t.data_ptr() if t is not None else None for t in (x, w, y, note, dy, dx, gw, gb)]
+        if native.moonfl_convpool_backward(*pointers, *self.numbers(x)) != 0:
             raise MemoryError("no memory for the gradient of a convolution")
-        return None, dx, gw, gb, None
+        return dx, gw, gb

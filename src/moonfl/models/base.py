@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from ..kernels import chain
 from ..types import Output
 
 
@@ -19,8 +20,12 @@ class Model(nn.Module):
         if head:
             self.head = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, out_dim))
         self.output = nn.Linear(out_dim if head else features, classes)
+        self.native = True  # False: torch, whatever is at hand
 
     def forward(self, x: Tensor) -> Output:
+        made = chain.run([[self.encoder, self.head], [self.output]], x) if self.native else None
+        if made is not None:
+            return Output(*made)
         z = self.head(self.encoder(x))
         return Output(z, self.output(z))
 

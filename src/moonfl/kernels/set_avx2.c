@@ -6,8 +6,9 @@
 #endif
 #define VL 8
 #define TILE 2
+#define ROWS 6
 #define NAME(x) x##_avx2
-#include "convpool.h"
+#include "set.h"
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

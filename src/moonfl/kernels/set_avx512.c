@@ -6,8 +6,9 @@
 #endif
 #define VL 16
 #define TILE 6
+#define ROWS 12
 #define NAME(x) x##_avx512
-#include "convpool.h"
+#include "set.h"
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

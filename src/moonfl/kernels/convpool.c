@@ -1,0 +1,166 @@
+/* The layer max_pool2d(relu(conv2d(x, w, b)), 2) as a whole. */
+#include <string.h>
+
+#include "kernels.h"
+
+#define PAD 32 /* floats that row loads may run past the end of a sample */
+
+static struct convpool layer(int c, int h, int w, int o, int k, int nchw)
+{
+    struct convpool s = {c, h, w, o, k, (h - k + 1) / 2, (w - k + 1) / 2, 0, 0, round_up((long)k * c), 0};
+    s.framed = round_up((k + 2L) * c + LANES - 1);
+    s.channel = nchw ? (long)s.ph * s.pw : 1;
+    s.pixel = nchw ? 1 : o;
+    return s;
+}
+
+/* n rows of `count` floats -> [count][16], lanes past n zero; in blocks that stay in the cache */
+static void to_lanes(const float *from, long count, int n, float *to)
+{
+    for (long e = 0; e < count; e += LANES) {
+        const long end = e + LANES < count ? e + LANES : count;
+        for (int lane = 0; lane < LANES; lane++)
+            for (long i = e; i < end; i++) to[i * LANES + lane] = lane < n ? from[lane * count + i] : 0.0f;
+    }
+}
+
+static void from_lanes(const float *from, long count, int n, float *to)
+{
+    for (long e = 0; e < count; e += LANES) {
+        const long end = e + LANES < count ? e + LANES : count;
+        for (int lane = 0; lane < n; lane++)
+            for (long i = e; i < end; i++) to[lane * count + i] = from[i * LANES + lane];
+    }
+}
+
+/* [O][C][K][K] -> for each tile of channels [K][C][K][tile] */
+static void pack_tiles(const struct convpool *s, int tile, const float *w, float *to)
+{
+    for (int o = 0; o < s->o; o += tile) {
+        const int n = s->o - o < tile ? s->o - o : tile;
+        for (int kh = 0; kh < s->k; kh++)
+            for (int c = 0; c < s->c; c++)
+                for (int kw = 0; kw < s->k; kw++)
+                    for (int t = 0; t < n; t++) *to++ = w[(((o + t) * (long)s->c + c) * s->k + kh) * s->k + kw];
+    }
+}
+
+/* [O][C][K][K] -> [O][K + 2][framed]: every kernel, pixels of C channels, with zeros all around. */
+static void pack_framed(const struct convpool *s, const float *w, float *to)
+{
+    memset(to, 0, sizeof(float) * s->o * (s->k + 2) * s->framed);
+    for (long o = 0; o < s->o; o++)
+        for (int c = 0; c < s->c; c++)
+            for (int kh = 0; kh < s->k; kh++)
+                for (int kw = 0; kw < s->k; kw++)
+                    to[(o * (s->k + 2) + kh + 1) * s->framed + (kw + 1) * s->c + c] =
+                        w[((o * s->c + c) * s->k + kh) * s->k + kw];
+}
+
+/* [O][K][row] -> [O][C][K][K] */
+static void unpack_rows(const struct convpool *s, const float *from, float *w)
+{
+    for (long o = 0; o < s->o; o++)
+        for (int c = 0; c < s->c; c++)
+            for (int kh = 0; kh < s->k; kh++)
+                for (int kw = 0; kw < s->k; kw++)
+                    w[((o * s->c + c) * s->k + kh) * s->k + kw] = from[(o * s->k + kh) * s->row + kw * s->c + c];
+}
+
+/* x [N][H][W][C]; w [O][C][K][K]; y [N][elements]; arg [ceil(N/16)][elements][16] or NULL. 0, or -1: no memory. */
+EXPORT int moonfl_convpool_forward(const float *x, const float *w, const float *bias, float *y, uint8_t *arg, int64_t n,
+                                   int c, int h, int width, int o, int k, int nchw)
+{
+    const struct convpool s = layer(c, h, width, o, k, nchw);
+    const long inputs = (long)c * h * width, outputs = (long)o * s.ph * s.pw, weights = round_up((long)o * c * k * k);
+    float *tiles = scratch(weights + (inputs + outputs) * LANES);
+    if (!tiles) return -1;
+    float *xs = tiles + weights, *ys = xs + inputs * LANES;
+    const struct kernels *set = chosen;
+    pack_tiles(&s, set->tile, w, tiles);
+    for (int64_t i = 0; i < n; i += LANES) {
+        const int samples = n - i < LANES ? (int)(n - i) : LANES;
+        to_lanes(x + i * inputs, inputs, samples, xs);
+        set->forward(&s, xs, tiles, bias, ys, arg ? arg + i * outputs : 0);
+        from_lanes(ys, outputs, samples, y + i * outputs);
+    }
+    return 0;
+}
+
+/* The places of channel o in one sample that carry a gradient, and the sum of their dy. */
+static int active_places(const struct convpool *s, int o, const float *y, const float *dy, const uint8_t *arg,
+                         struct active *restrict list, float *restrict sum)
+{
+    const int place[4] = {0, s->c, s->w * s->c, s->w * s->c + s->c}; /* of the 2x2 window */
+    int count = 0;
+    long e = o * s->channel;
+    float total = 0.0f;
+    for (int py = 0; py < s->ph; py++)
+        for (int px = 0; px < s->pw; px++, e += s->pixel) {
+            const int on = !(y[e] <= 0.0f); /* ReLU; without a branch, which would be a coin toss */
+            list[count].at = (2 * py * s->w + 2 * px) * s->c + place[arg[e * LANES]];
+            list[count].dy = dy[e];
+            total += on ? dy[e] : 0.0f;
+            count += on;
+        }
+    *sum += total;
+    return count;
+}
+
+/* The channels of window p in one sample that carry a gradient: where in its frame each kernel is to be read from, to
+ * lie where the maximum was. Filled up to a multiple of four by channels of no gradient, for loops that end alike. */
+static int active_channels(const struct convpool *s, long p, const float *y, const float *dy, const uint8_t *arg,
+                           struct active *list)
+{
+    const long start[4] = {s->framed + s->c, s->framed, s->c, 0}; /* by the place in the 2x2 window */
+    int count = 0;
+    long e = p * s->pixel, frame = 0;
+    for (int o = 0; o < s->o; o++, e += s->channel, frame += (s->k + 2) * s->framed) {
+        list[count].at = (int32_t)(frame + start[arg[e * LANES]]);
+        list[count].dy = dy[e];
+        count += !(y[e] <= 0.0f);
+    }
+    for (; count % 4; count++) list[count] = (struct active){0, 0.0f};
+    return count;
+}
+
+/* Gradients of the weights and the bias, and of the input where dx is not NULL. 0, or -1: no memory. */
+EXPORT int moonfl_convpool_backward(const float *x, const float *w, const float *y, const uint8_t *arg, const float *dy,
+                                    float *dx, float *gw, float *gb, int64_t n, int c, int h, int width, int o, int k,
+                                    int nchw)
+{
+    const struct convpool s = layer(c, h, width, o, k, nchw);
+    const long inputs = (long)c * h * width, places = (long)s.ph * s.pw, outputs = o * places, rows = o * k * s.row;
+    const long framed_floats = o * (k + 2) * s.framed, sample = round_up(inputs + PAD);
+    const long list_length = (places > o ? places : o) + 4;
+    float *g = scratch(rows + framed_floats + 2 * sample + list_length * (sizeof(struct active) / sizeof(float)));
+    if (!g) return -1;
+    float *framed = g + rows, *last = framed + framed_floats, *dx_one = last + sample;
+    struct active *list = (struct active *)(dx_one + sample);
+    memset(g, 0, sizeof(float) * rows);
+    memset(gb, 0, sizeof(float) * o);
+    if (dx) pack_framed(&s, w, framed);
+    for (int64_t i = 0; i < n; i++) {
+        const float *xi = x + i * inputs, *yi = y + i * outputs, *dyi = dy + i * outputs;
+        const uint8_t *arg_i = arg + i / LANES * LANES * outputs + i % LANES;
+        if (i == n - 1) { /* row loads run past a sample's end; past the last there is nothing of ours */
+            memcpy(last, xi, sizeof(float) * inputs);
+            memset(last + inputs, 0, sizeof(float) * PAD);
+            xi = last;
+        }
+        for (int channel = 0; channel < o; channel++) {
+            const int count = active_places(&s, channel, yi, dyi, arg_i, list, gb + channel);
+            chosen->weight_gradient(&s, xi, list, count, g + (long)channel * k * s.row);
+        }
+        if (!dx) continue;
+        memset(dx_one, 0, sizeof(float) * (inputs + PAD));
+        for (long p = 0; p < places; p++) {
+            float *corner = dx_one + (2 * (p / s.pw) * s.w + 2 * (p % s.pw)) * s.c;
+            const int count = active_channels(&s, p, yi, dyi, arg_i, list);
+            chosen->input_gradient(&s, framed, list, count, corner);
+        }
+        memcpy(dx + i * inputs, dx_one, sizeof(float) * inputs);
+    }
+    unpack_rows(&s, g, gw);
+    return 0;
+}

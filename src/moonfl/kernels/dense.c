@@ -1,0 +1,50 @@
+/* The layer y = x w' + b, with ReLU where asked for, as a whole. Matrices lie row by row. */
+#include <string.h>
+
+#include "kernels.h"
+
+/* x [N][I], w [O][I], y [N][O]. 0, or -1: no memory. */
+EXPORT int moonfl_dense_forward(const float *x, const float *w, const float *bias, float *y, int64_t n, int64_t inputs,
+                                int64_t outputs, int relu)
+{
+    const long width = round_up(outputs);
+    float *turned = scratch(inputs * width + width); /* w' [I][O], and b, with zeros up to whole vectors */
+    if (!turned) return -1;
+    float *start = turned + inputs * width;
+    for (long i = 0; i < inputs; i += LANES) { /* in blocks that stay in the cache */
+        const long end = i + LANES < inputs ? i + LANES : inputs;
+        for (long o = 0; o < outputs; o++)
+            for (long k = i; k < end; k++) turned[k * width + o] = w[o * inputs + k];
+        for (long k = i; k < end; k++)
+            for (long o = outputs; o < width; o++) turned[k * width + o] = 0.0f;
+    }
+    for (long o = 0; o < width; o++) start[o] = o < outputs ? bias[o] : 0.0f;
+    const struct product p = {n, outputs, inputs, x, inputs, 1, turned, width, start, y, outputs, relu};
+    chosen->product(&p, 0);
+    return 0;
+}
+
+/* One sample's gradient before the ReLU, if there is one, and its part of the bias's. */
+static void through_relu(long outputs, int relu, const float *y, const float *dy, float *restrict g, float *restrict gb)
+{
+    if (relu)
+        for (long o = 0; o < outputs; o++) g[o] = y[o] <= 0.0f ? 0.0f : dy[o];
+    else memcpy(g, dy, sizeof(float) * outputs);
+    for (long o = 0; o < outputs; o++) gb[o] += g[o];
+}
+
+/* Gradients of the weights and the bias, and of the input where dx is not NULL. 0, or -1: no memory. */
+EXPORT int moonfl_dense_backward(const float *x, const float *w, const float *y, const float *dy, float *dx, float *gw,
+                                 float *gb, int64_t n, int64_t inputs, int64_t outputs, int relu)
+{
+    const long edge_floats = (n > outputs ? n : outputs) * LANES;
+    float *edge = scratch(edge_floats + n * outputs), *g = edge + edge_floats;
+    if (!edge) return -1;
+    memset(gb, 0, sizeof(float) * outputs);
+    for (long i = 0; i < n; i++) through_relu(outputs, relu, y + i * outputs, dy + i * outputs, g + i * outputs, gb);
+    const struct product weights = {outputs, inputs, n, g, 1, outputs, x, inputs, 0, gw, inputs, 0};
+    chosen->product(&weights, edge);
+    const struct product input = {n, inputs, outputs, g, outputs, 1, w, inputs, 0, dx, inputs, 0};
+    if (dx) chosen->product(&input, edge);
+    return 0;
+}

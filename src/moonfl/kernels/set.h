@@ -1,0 +1,34 @@
+/* One instruction set. Included once for each, which defines
+ *   VL     floats in a vector register
+ *   TILE   output channels of a convolution whose sums are kept in registers at a time
+ *   ROWS   rows of a matrix product whose sums are
+ *   NAME() the suffix of its functions
+ */
+#include "kernels.h"
+
+typedef float NAME(vec) __attribute__((vector_size(4 * VL)));
+typedef float NAME(loose) __attribute__((vector_size(4 * VL), aligned(4), may_alias));
+typedef int32_t NAME(mask) __attribute__((vector_size(4 * VL)));
+typedef uint8_t NAME(bytes) __attribute__((vector_size(VL), aligned(1), may_alias));
+#define V NAME(vec)
+#define M NAME(mask)
+#define LOAD(p) ((V) * (const NAME(loose) *)(p))
+#define STORE(p, v) (*(NAME(loose) *)(p) = (v))
+
+#include "convpool.h"
+#include "product.h"
+
+/* As many multiply-adds a cycle as there are: `n` times ten independent ones. */
+static float NAME(multiply_add)(long n)
+{
+    V sum[10], step = 0.999f - (V){0};
+    UNROLL for (int i = 0; i < 10; i++) sum[i] = (float)i - (V){0};
+    for (; n > 0; n--)
+        UNROLL for (int i = 0; i < 10; i++) sum[i] = sum[i] * step + step;
+    UNROLL for (int i = 1; i < 10; i++) sum[0] += sum[i];
+    return sum[0][0];
+}
+
+const struct kernels NAME(kernels) = {
+    VL, TILE, NAME(forward), NAME(weight_gradient), NAME(input_gradient), NAME(product), NAME(multiply_add),
+};
