@@ -39,7 +39,11 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "parties weigh by their number of samples" in err
     facts = rounds(tmp_path / "runs" / "digits-moon")
     assert [fact["round"] for fact in facts] == [1, 2]
-    assert set(facts[0]) == {"round", "accuracy", "loss", "bytes_down", "bytes_up", "seconds", "parties"}
+    sums = {"bytes_down", "bytes_up", "cpu_seconds"}
+    assert set(facts[0]) == {"round", "accuracy", "loss", "seconds", "parties"} | sums
+    for key in sums:
+        assert facts[0][key] > 0
+        assert facts[0][key] == pytest.approx(sum(p[key] for p in facts[0]["parties"]))
     assert [p["party"] for p in facts[0]["parties"]] == [0, 1, 2, 3]
     assert sum(p["samples"] for p in facts[0]["parties"]) == 1437
     stored = from_toml(tmp_path / "runs" / "digits-moon" / "experiment.toml")
@@ -78,6 +82,7 @@ def test_bytes_are_those_of_the_tensors(tmp_path: Path) -> None:
         assert cli.main(["run", *QUICK, f"algorithm={algorithm}", "--out", algorithm]) == 0
         for fact in rounds(tmp_path / algorithm):
             assert (fact["bytes_down"], fact["bytes_up"]) == (4 * model * factor, 4 * model * factor)
+            assert all((p["bytes_down"], p["bytes_up"]) == (model * factor,) * 2 for p in fact["parties"])
 
 
 def test_solo_reports_mean_and_deviation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

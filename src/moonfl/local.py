@@ -64,10 +64,10 @@ def local_update(
     `state` is what it kept when it last took part, None before its first round.
     """
     bench.clear()
-    start, data = time.perf_counter(), task.parties[i]
+    start, cpu_start, data = time.perf_counter(), time.process_time(), task.parties[i]
     kept = exp.algorithm.init_party(server.params) if state is None else state
     if task.batch_norm and len(data.y) == 1:
-        return Update(i, server.params, server.buffers, 1, 0), kept
+        return Update(i, server.params, server.buffers, 1, 0, {}, traffic(exp, server, {})), kept
     frozen = bench.frozen
     if exp.epochs > 1 and not (exp.augment and task.preparation.augments):
         rows = torch.arange(len(data.y), device=data.y.device).split(exp.batch_size)
@@ -84,8 +84,18 @@ def local_update(
     if not all(bool(torch.isfinite(value).all()) for value in params.values()):
         raise diverged(exp, f"the weights of party {i} are not finite after round {t + 1}")
     kept, extra = exp.algorithm.finish(party, {**params, **buffers}, steps)
-    metrics = {"loss": loss, "seconds": time.perf_counter() - start}
+    seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu_start}
+    metrics = {"loss": loss, **seconds, **traffic(exp, server, extra)}
     return Update(i, params, buffers, len(data.y), steps, extra, metrics), kept
+
+
+def traffic(exp: Experiment, server: Server, extra: State) -> dict[str, float]:
+    """Bytes of the tensors that go to a party in a round, and of those that come back."""
+    if not exp.algorithm.federated:
+        return {"bytes_down": 0, "bytes_up": 0}
+    model = tree.num_bytes(server.params) + tree.num_bytes(server.buffers)
+    down, up = (model + sum(map(tree.num_bytes, more.values())) for more in (server.shared, extra))
+    return {"bytes_down": down, "bytes_up": up}
 
 
 def _train(

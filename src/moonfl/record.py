@@ -14,11 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from . import kernels, tree
+from . import kernels
 from .errors import InputError, RunError
 from .experiment import Experiment, to_dict, to_toml
 from .task import Score, Task
-from .types import Params, Server, State, Update
+from .types import Params, Server, Update
 
 Fact = dict[str, Any]
 
@@ -70,8 +70,8 @@ class Recorder:
                 f"after round {t + 1} the combined model's test loss is not finite: training has diverged; "
                 "lower lr, the weight of the method's own term, or the server's step size"
             )
-        sent = traffic(server, updates) if self.exp.algorithm.federated else {"bytes_down": 0, "bytes_up": 0}
-        fact = {"round": t + 1, **summarise(scores), **sent, "seconds": round(now - self.clock, 4)}
+        sums = {key: sum(u.metrics.get(key, 0) for u in updates) for key in ("bytes_down", "bytes_up", "cpu_seconds")}
+        fact = {"round": t + 1, **summarise(scores), **sums, "seconds": now - self.clock}
         fact["parties"] = [
             {"party": u.party, "samples": u.num_samples, "steps": u.num_steps, **u.metrics} for u in updates
         ]
@@ -92,16 +92,6 @@ def summarise(scores: dict[str, Score]) -> Fact:
     if len(scores) > 1:
         fact |= {"accuracy_std": statistics.pstdev(accuracies.values()), "accuracies": accuracies}
     return fact | {"loss": statistics.fmean(score.loss for score in scores.values())}
-
-
-def traffic(server: Server, updates: list[Update]) -> Fact:
-    """Bytes of the tensors that went to the parties and came back in one round."""
-
-    def size(*parts: Params, state: State) -> int:
-        return sum(map(tree.num_bytes, [*parts, *state.values()]))
-
-    down = size(server.params, server.buffers, state=server.shared) * len(updates)
-    return {"bytes_down": down, "bytes_up": sum(size(u.params, u.buffers, state=u.extra) for u in updates)}
 
 
 def choices(exp: Experiment, task: Task) -> dict[str, str]:
