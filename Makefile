@@ -1,16 +1,23 @@
 # make demo: MOON learns digits.   make test: the whole suite.   make lint: style and types.
+# make test-report: reports in a browser (installs Debian's chromium where there is none).
 # make sanitize: the native kernels under the address and undefined-behaviour sanitizers (needs gcc).
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint sanitize clean
+.PHONY: demo test test-report lint sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/moonfl run
 
 test: $(VENV)/installed
 	$(BIN)/pytest --numprocesses auto
+
+test-report: $(VENV)/installed
+	$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/pip install --quiet 'selenium>=4'
+	{ command -v chromium && command -v chromedriver; } >/dev/null || \
+	    $$([ "$$(id -u)" = 0 ] || echo sudo) sh -c 'apt-get update -q && apt-get install -qy chromium chromium-driver'
+	$(BIN)/pytest -m browser
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .

@@ -44,7 +44,7 @@ def test_files_go_when_they_are_not_needed() -> None:
     for t in range(5):
         for party in range(3):
             states.keep(party, t, state(t))
-    folder = Path(states._folder.name)
+    folder = Path(states._temporary.name)
     assert len(list(folder.iterdir())) == 6
     states.close()
     assert not folder.exists()
@@ -93,7 +93,7 @@ def test_disk_equals_memory_to_the_bit(algorithm, workers: int) -> None:
     task = gaussians(batch_norm=True)
 
     def result(budget: int) -> Server:
-        with closing(make_engine(exp, task, workers, budget)) as engine:
+        with closing(make_engine(exp, task, workers, States(budget))) as engine:
             return run(exp, task, engine, Nowhere())
 
     assert same(result(10**9), result(0))

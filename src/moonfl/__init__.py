@@ -1,16 +1,28 @@
 """moonfl: federated learning on non-IID data with MOON and the methods around it."""
 
+import importlib
 from importlib import metadata
+from typing import TYPE_CHECKING, Any
 
-from .algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
-from .api import run
-from .errors import InputError, RunError
-from .experiment import Experiment
-from .record import Result
-from .servers import Adam, Average, Momentum, Yogi
+if TYPE_CHECKING:
+    from .algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
+    from .api import resume, run
+    from .errors import InputError, RunError
+    from .experiment import Experiment
+    from .record import Result
+    from .servers import Adam, Average, Momentum, Yogi
 
 __version__ = metadata.version("moonfl")
 __all__ = [
     "MOON", "Adam", "Average", "Experiment", "FedAvg", "FedDyn", "FedNova", "FedProx", "InputError", "Momentum",
-    "Result", "RunError", "Scaffold", "Solo", "Yogi", "run",
+    "Result", "RunError", "Scaffold", "Solo", "Yogi", "resume", "run",
 ]  # fmt: skip
+_HOMES = {"run": "api", "resume": "api", "InputError": "errors", "RunError": "errors", "Experiment": "experiment"}
+_HOMES |= {"Result": "record"} | dict.fromkeys(["Adam", "Average", "Momentum", "Yogi"], "servers")
+
+
+def __getattr__(name: str) -> Any:
+    """Names are fetched when they are used, so that what needs no torch, such as reports, does not wait for it."""
+    if name not in __all__:
+        raise AttributeError(f"module 'moonfl' has no attribute '{name}'")
+    return getattr(importlib.import_module(f".{_HOMES.get(name, 'algorithms')}", __name__), name)

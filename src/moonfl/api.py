@@ -4,11 +4,17 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from .engines import make_engine
-from .experiment import Experiment
+from . import checkpoint
+from .checkpoint import Checkpoint
+from .engines import check_workers, make_engine
+from .errors import InputError, say
+from .experiment import Experiment, from_toml, read_versions
 from .federation import run as run_federation
-from .record import Fact, Recorder, Result, new_directory
+from .record import CHECKPOINT, SETTINGS, Fact, Recorder, Result, locked, new_directory, read_facts, versions
+from .states import States
 from .task import Task, make_task
+
+Watch = Callable[[Fact], None]
 
 
 def run(
@@ -19,7 +25,7 @@ def run(
     workers: int | None = None,
     state_memory: int | None = None,
     task: Task | None = None,
-    watch: Callable[[Fact], None] = lambda fact: None,
+    watch: Watch = lambda fact: None,
 ) -> Result:
     """Run an experiment; with `out`, keep its facts in that directory (`force`: overwrite a run that is there).
 
@@ -27,9 +33,64 @@ def run(
     what is free, party states are on disk. The results are the same for any number of either.
     `watch` is called with each round's facts. `task` is what `make_task` made of the experiment, where that is at hand.
     """
+    check_workers(workers)
     task = task or make_task(experiment)
-    with contextlib.closing(make_engine(experiment, task, workers, state_memory)) as engine:
-        directory = None if out is None else new_directory(Path(out), force)
-        recorder = Recorder(experiment, task, directory, watch)
-        server = run_federation(experiment, task, engine, recorder)
-    return Result(experiment, recorder.facts, experiment.algorithm.deployed(server), directory)
+    with contextlib.ExitStack() as stack:
+        directory = None
+        if out is not None:
+            directory = stack.enter_context(new_directory(Path(out), force, experiment, task))
+        states = States(state_memory, directory and directory / CHECKPOINT)
+        return _carry_on(Recorder(experiment, task, watch, directory, states), workers, None)
+
+
+def resume(
+    directory: str | Path,
+    *,
+    previous: bool = False,
+    workers: int | None = None,
+    state_memory: int | None = None,
+    task: Task | None = None,
+    watch: Watch = lambda fact: None,
+) -> Result:
+    """Go on with a run that ended early, bit for bit as if it had not; `previous`: from the last checkpoint but one.
+
+    A run that is finished is read, not run again.
+    """
+    check_workers(workers)
+    directory = Path(directory)
+    exp = experiment_of(directory)
+    task = task or make_task(exp)
+    with locked(directory):
+        folder = directory / CHECKPOINT
+        found = checkpoint.read(folder, exp, previous)
+        _tell_versions(directory, found, exp)
+        facts = read_facts(directory, found.rounds if found else 0, exp, task)
+        checkpoint.forget_after(folder, found.rounds if found else 0)
+        folder.mkdir(exist_ok=True)
+        states = States(state_memory, folder)
+        states.restore(found.parties if found else {})
+        return _carry_on(Recorder(exp, task, watch, directory, states, facts), workers, found)
+
+
+def experiment_of(directory: Path) -> Experiment:
+    """What a run directory is a run of."""
+    if not (directory / SETTINGS).exists():
+        raise InputError(f"{directory} holds no run: there is no {SETTINGS} in it")
+    return from_toml(directory / SETTINGS)
+
+
+def _carry_on(recorder: Recorder, workers: int | None, found: Checkpoint | None) -> Result:
+    exp, task, done = recorder.exp, recorder.task, (found.rounds, found.server) if found else None
+    if found is not None and found.rounds == exp.rounds:
+        return Result(exp, recorder.facts, exp.algorithm.deployed(found.server), recorder.directory)
+    with contextlib.closing(make_engine(exp, task, workers, recorder.states)) as engine:
+        server = run_federation(exp, task, engine, recorder, done)
+    return Result(exp, recorder.facts, exp.algorithm.deployed(server), recorder.directory)
+
+
+def _tell_versions(directory: Path, found: Checkpoint | None, exp: Experiment) -> None:
+    """The same bits need the same software; other versions may go on, and are told of."""
+    then, now = read_versions(directory / SETTINGS), versions()
+    changed = [f"{name} {then[name]} is now {now[name]}" for name in now if then.get(name, now[name]) != now[name]]
+    if changed and found is not None and found.rounds < exp.rounds:
+        say(f"moonfl: {', '.join(changed)} since the run began; the result may differ by rounding")

@@ -1,4 +1,4 @@
-"""The two ways to fail, the message for a name nobody knows, and how a person is told."""
+"""The ways to fail, the message for a name nobody knows, and how a person is told."""
 
 import contextlib
 import difflib
@@ -12,6 +12,14 @@ class InputError(ValueError):
 
 class RunError(RuntimeError):
     """A run that cannot go on; what it had recorded is kept."""
+
+
+class DivergenceError(RunError):
+    """Training that led nowhere, and would again."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with what to tell the person who pressed it."""
 
 
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:

@@ -52,6 +52,7 @@ class Experiment:
     weight_decay: float = setting(1e-5, "weight decay of the local optimiser", low=0)
     augment: bool = setting(True, "whether training images are augmented as the paper's authors did")
     seed: int = setting(0, "seed of weights, batches and sampling", low=0, high=2**63 - 1)
+    scale: Literal["small"] | None = setting(None, "small: a reduced setting, which every report then says")
     device: str = setting("cpu", "where the model is trained: cpu, cuda, cuda:1, ...")
 
     def __post_init__(self) -> None:
@@ -122,16 +123,26 @@ def to_toml(exp: Experiment, facts: dict[str, dict[str, str]] | None = None) -> 
 
 
 def from_toml(path: Path) -> Experiment:
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, numbers or nesting beyond reason
-        raise InputError(f"{path} is not TOML: {error}") from None
+    values = _read_toml(path)
     try:
         return from_dict(values)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def read_versions(path: Path) -> dict[str, str]:
+    """The versions of software that a run noted in its experiment.toml."""
+    noted = _read_toml(path).get("versions")
+    return noted if isinstance(noted, dict) else {}
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, numbers or nesting beyond reason
+        raise InputError(f"{path} is not TOML: {error}") from None
 
 
 def override(exp: Experiment, changes: list[str]) -> Experiment:

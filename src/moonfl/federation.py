@@ -16,10 +16,10 @@ class Log(Protocol):
     def log(self, t: int, server: Server, updates: list[Update], scores: dict[str, Score]) -> None: ...
 
 
-def run(exp: Experiment, task: Task, engine: Engine, recorder: Log) -> Server:
-    """Algorithm 1, "Server executes"."""
-    server = init_server(exp, task)
-    for t in range(exp.rounds):
+def run(exp: Experiment, task: Task, engine: Engine, recorder: Log, done: tuple[int, Server] | None = None) -> Server:
+    """Algorithm 1, "Server executes"; `done` is how many rounds are done, and the server after them."""
+    first, server = done or (0, init_server(exp, task))
+    for t in range(first, exp.rounds):
         chosen = sample_parties(exp, t)
         updates = engine.train(server, chosen, t)
         server = aggregate(exp, server, updates)

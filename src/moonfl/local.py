@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from . import seeds, tree
 from .data.base import Examples
 from .data.loader import batches
-from .errors import RunError
+from .errors import DivergenceError
 from .experiment import Experiment
 from .task import Task
 from .types import Batch, Frozen, Output, Params, Party, Server, State, Update
@@ -85,7 +85,8 @@ def local_update(
         raise diverged(exp, f"the weights of party {i} are not finite after round {t + 1}")
     kept, extra = exp.algorithm.finish(party, {**params, **buffers}, steps)
     seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu_start}
-    metrics = {"loss": loss, **seconds, **traffic(exp, server, extra)}
+    drift = tree.norm(tree.sub(server.params, params))
+    metrics = {"loss": loss, "drift": drift, **seconds, **traffic(exp, server, extra)}
     return Update(i, params, buffers, len(data.y), steps, extra, metrics), kept
 
 
@@ -123,6 +124,6 @@ def _train(
     return steps, total / steps
 
 
-def diverged(exp: Experiment, what: str) -> RunError:
+def diverged(exp: Experiment, what: str) -> DivergenceError:
     cause = f"most often the step size is too large (lr={exp.lr:g})"
-    return RunError(f"{what}: {cause}; lower lr, or the weight of the method's own term")
+    return DivergenceError(f"{what}: {cause}; lower lr, or the weight of the method's own term")

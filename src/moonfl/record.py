@@ -1,25 +1,35 @@
-"""The facts of a run: experiment.toml, and rounds.jsonl with one line a round."""
+"""The run directory: experiment.toml, partition.json, rounds.jsonl with one line a round, checkpoint/, final.json."""
 
 import contextlib
+import fcntl
+import hashlib
 import itertools
 import json
 import math
 import os
 import platform
+import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from . import kernels
-from .errors import InputError, RunError
+import numpy as np
+
+from . import checkpoint, kernels
+from .analysis import analyse
+from .errors import DivergenceError, InputError, RunError
 from .experiment import Experiment, to_dict, to_toml
+from .files import append_line, write_atomically
+from .states import States
 from .task import Score, Task
 from .types import Params, Server, Update
 
+SETTINGS, ROUNDS, PARTITION, FINAL = "experiment.toml", "rounds.jsonl", "partition.json", "final.json"
+CHECKPOINT = "checkpoint"
 Fact = dict[str, Any]
 
 
@@ -52,21 +62,26 @@ class Result:
 
 
 class Recorder:
-    """Keeps the facts of each round, and writes them where there is a directory."""
+    """Keeps the facts of each round and, where there is a directory, writes them with a checkpoint."""
 
-    def __init__(self, exp: Experiment, task: Task, directory: Path | None, watch: Callable[[Fact], None]) -> None:
-        self.facts: list[Fact] = []
-        self.exp, self.directory, self.watch = exp, directory, watch
+    def __init__(
+        self,
+        exp: Experiment,
+        task: Task,
+        watch: Callable[[Fact], None] = lambda fact: None,
+        directory: Path | None = None,
+        states: States | None = None,
+        facts: list[Fact] | None = None,
+    ) -> None:
+        self.exp, self.task, self.watch, self.directory = exp, task, watch, directory
+        self.states = states or States()
+        self.facts = facts or []
         self.clock = time.perf_counter()
-        if directory is not None:
-            facts = {"versions": versions(), "choices": choices(exp, task)}
-            write_atomically(directory / "experiment.toml", to_toml(exp, facts))
-            write_atomically(directory / "rounds.jsonl", "")
 
     def log(self, t: int, server: Server, updates: list[Update], scores: dict[str, Score]) -> None:
         now = time.perf_counter()
         if not all(math.isfinite(score.loss) for score in scores.values()):
-            raise RunError(
+            raise DivergenceError(
                 f"after round {t + 1} the combined model's test loss is not finite: training has diverged; "
                 "lower lr, the weight of the method's own term, or the server's step size"
             )
@@ -75,11 +90,14 @@ class Recorder:
         fact["parties"] = [
             {"party": u.party, "samples": u.num_samples, "steps": u.num_steps, **u.metrics} for u in updates
         ]
-        self.clock = now
         self.facts.append(fact)
         if self.directory is not None:
-            with open(self.directory / "rounds.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(fact, allow_nan=False) + "\n")
+            append_line(self.directory / ROUNDS, json.dumps(fact, allow_nan=False))
+            if t + 1 == self.exp.rounds:
+                final = analyse(self.exp, self.task, server, updates)
+                write_atomically(self.directory / FINAL, json.dumps(final, allow_nan=False))
+            checkpoint.write(self.directory / CHECKPOINT, self.exp, t + 1, server, self.states)
+        self.clock = time.perf_counter()
         self.watch(fact)
 
 
@@ -126,22 +144,71 @@ def claim_directory(name: str) -> Path:
     raise AssertionError("numbers do not end")
 
 
-def new_directory(out: Path, force: bool) -> Path:
-    """Make a run directory; one that holds a run is overwritten only by force."""
-    if any((out / name).exists() for name in ("experiment.toml", "rounds.jsonl")) and not force:
-        raise InputError(f"{out} already holds a run; choose another --out, or --force to overwrite it")
+@contextlib.contextmanager
+def new_directory(out: Path, force: bool, exp: Experiment, task: Task) -> Iterator[Path]:
+    """A run directory, locked, in which nothing has happened; one that holds a run is overwritten only by force."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"the run directory {out} cannot be made: {error.strerror}") from None
-    return out
+    with locked(out):
+        if (out / SETTINGS).exists() and not force:
+            raise InputError(
+                f"{out} already holds a run; `moonfl resume {out}` goes on with it, --force overwrites it, "
+                "another --out keeps it"
+            )
+        for name in (SETTINGS, ROUNDS, FINAL):
+            (out / name).unlink(missing_ok=True)
+        shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
+        (out / CHECKPOINT).mkdir()
+        write_atomically(out / PARTITION, json.dumps(dealt(task)))
+        write_atomically(out / ROUNDS, "")
+        write_atomically(out / SETTINGS, to_toml(exp, {"versions": versions(), "choices": choices(exp, task)}))
+        yield out
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """All of it or nothing: written beside, then renamed."""
-    temporary = path.with_name(path.name + ".part")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """This run directory for us alone; the lock goes with the process that holds it, however that ends."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        for wait in (0.1, 0.4, 1.5, None):  # the workers of a run that was killed need a moment to end
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if wait is None:
+                    raise InputError(f"{directory} is in use by another run") from None
+                time.sleep(wait)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def dealt(task: Task) -> Fact:
+    """Who has which samples, and a hash that tells whether the data are still the same."""
+    labels = [examples.y.cpu().numpy() for examples in (*task.parties, task.test)]
+    counts = [np.bincount(y, minlength=len(task.classes)).tolist() for y in labels[:-1]]
+    hashes = hashlib.sha256(b"".join(hashlib.sha256(y.tobytes()).digest() for y in labels))
+    return {"classes": list(task.classes), "counts": counts, "sha256": hashes.hexdigest()}
+
+
+def read_facts(directory: Path, rounds: int, exp: Experiment, task: Task) -> list[Fact]:
+    """The facts of the first `rounds` rounds, after which the file is cut; the data must be those of then."""
+    path = directory / ROUNDS
+    try:
+        every = path.read_text(encoding="utf-8").splitlines()
+        lines = every[:rounds]
+        facts = [json.loads(line) for line in lines]
+        intact = [fact["round"] for fact in facts] == list(range(1, rounds + 1))
+        same_data = json.loads((directory / PARTITION).read_bytes())["sha256"] == dealt(task)["sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{directory} cannot be resumed: {error}") from None
+    if rounds == 0 and len(every) > 1:
+        raise InputError(f"{path} has rounds, but {directory / CHECKPOINT} holds no checkpoint: it was changed or lost")
+    if not intact:
+        raise InputError(f"{path} has not the {rounds} rounds that the checkpoint has; it was changed or cut")
+    if not same_data:
+        raise InputError(f"{exp.dataset} is not as it was when {directory} began: other samples, or dealt otherwise")
+    write_atomically(path, "".join(line + "\n" for line in lines))
+    return facts

@@ -1,7 +1,7 @@
 """The one store of party states, in memory up to a budget and on disk above it.
 
 Each party has two generations, tagged with the round that made them, so that a repeated round starts from the
-state that round started from.
+state that round started from. A store with a folder of its own keeps all of them there, for a checkpoint to name.
 """
 
 import itertools
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from . import tree
 from .errors import RunError
+from .files import atomic
 from .types import State, Update
 
 
@@ -36,17 +37,21 @@ def num_bytes(state: State) -> int:
 
 
 def save(path: Path, state: State) -> None:
-    """All of it or nothing: written beside, then renamed. Tensors are numbered; their names are in the head."""
+    """All of it or nothing, whenever the power goes."""
+    with atomic(path) as temporary:
+        write(temporary, state)
+
+
+def write(path: Path, state: State) -> None:
+    """Tensors are numbered; their names are in the head."""
     names = [(label, name) for label, params in state.items() for name in params]
     tensors = {
         str(k): state[label][name].clone(memory_format=torch.contiguous_format) for k, (label, name) in enumerate(names)
     }
-    temporary = path.with_name(path.name + ".part")
     try:
-        save_file(tensors, temporary, {"labels": json.dumps(list(state)), "names": json.dumps(names)})
-        os.replace(temporary, path)
-    except (safetensors.SafetensorError, OSError) as error:
-        raise RunError(f"a party's state cannot be written to {path} ({error}); try a larger state memory") from None
+        save_file(tensors, path, {"labels": json.dumps(list(state)), "names": json.dumps(names)})
+    except safetensors.SafetensorError as error:
+        raise RunError(f"{path} cannot be written: {error}") from None
 
 
 def load(path: Path) -> State:
@@ -81,26 +86,32 @@ class OnDisk(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class Kept:
+    """One generation: in memory, on disk, or both. On neither: it is empty."""
+
     round: int
-    state: State | Path  # in memory, or where it is on disk
+    state: State | None
+    path: Path | None
+
+    def read(self) -> State:
+        return self.state if self.state is not None else load(self.path) if self.path is not None else {}
 
 
 class States:
-    def __init__(self, budget: int | None = None) -> None:
-        self.budget = free_memory() // 4 if budget is None else budget  # bytes that may be held in memory
+    def __init__(self, budget: int | None = None, folder: Path | None = None) -> None:
+        """`budget`: bytes that may be held in memory. `folder`: where every state is kept; nothing there is removed."""
+        self.budget = free_memory() // 4 if budget is None else budget
+        self.folder = folder
         self.used = 0
         self._kept: dict[int, list[Kept]] = {}  # party -> newest first
         self._parked: list[Path] = []
         self._held = 0  # bytes of this round's updates in memory
         self._numbers = itertools.count(1)  # of parked updates; none is used twice
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def before(self, party: int, round: int) -> State | None:
         """What the party kept when it last took part before `round`; None if it never did."""
         kept = next((kept for kept in self._kept.get(party, []) if kept.round < round), None)
-        if kept is None:
-            return None
-        return load(kept.state) if isinstance(kept.state, Path) else kept.state
+        return None if kept is None else kept.read()
 
     def keep(self, party: int, round: int, state: State) -> None:
         """The state the party leaves `round` with; whatever it had of that round or later is void."""
@@ -109,13 +120,21 @@ class States:
         for kept in old:
             if kept not in older:
                 self._forget(kept)
-        where: State | Path = state
-        if self.used + num_bytes(state) > self.budget and num_bytes(state) > 0:
-            where = self._path(f"party-{party}-round-{round}")
-            save(where, state)
-        else:
-            self.used += num_bytes(state)
-        self._kept[party] = [Kept(round, where), *older]
+        size, path = num_bytes(state), None
+        fits = self.used + size <= self.budget
+        if size > 0 and (self.folder is not None or not fits):
+            path = self._path(f"party-{party}-round-{round}")
+            save(path, state)
+        self.used += size if fits else 0
+        self._kept[party] = [Kept(round, state if fits or size == 0 else None, path), *older]
+
+    def newest(self) -> dict[int, tuple[int, Path | None]]:
+        """Of every party the round it last took part in, and where its state is (None: it is empty)."""
+        return {party: (kept[0].round, kept[0].path) for party, kept in sorted(self._kept.items())}
+
+    def restore(self, newest: dict[int, tuple[int, Path | None]]) -> None:
+        """Take up what `newest` once told."""
+        self._kept = {party: [Kept(round, None, path)] for party, (round, path) in newest.items()}
 
     def park(self, update: Update) -> Update:
         """An update of this round; its tensors on disk once they, those before and the states fill the budget."""
@@ -125,8 +144,8 @@ class States:
             self._held += num_bytes(tensors)
             return update
         path = self._path(f"update-{next(self._numbers)}")
-        save(path, tensors)
         self._parked.append(path)
+        write(path, tensors)  # of this round only, so it need not survive a crash
         lazy = {label: OnDisk(path, label) for label in tensors}
         extra = {label: lazy[f"extra:{label}"] for label in update.extra}
         return replace(update, params=lazy["params"], buffers=lazy["buffers"], extra=extra)
@@ -138,16 +157,17 @@ class States:
         self._parked, self._held = [], 0
 
     def close(self) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
+        self.clear_parked()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def _forget(self, kept: Kept) -> None:
-        if isinstance(kept.state, Path):
-            kept.state.unlink()
-        else:
-            self.used -= num_bytes(kept.state)
+        self.used -= num_bytes(kept.state) if kept.state is not None else 0
+        if kept.path is not None and self.folder is None:
+            kept.path.unlink()
 
     def _path(self, name: str) -> Path:
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="moonfl-")
-        return Path(self._folder.name) / f"{name}.safetensors"
+        if self.folder is None and self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="moonfl-")
+        folder = self.folder or Path(self._temporary.name)  # type: ignore[union-attr]
+        return folder / f"{name}.safetensors"

@@ -34,6 +34,7 @@ class Task:
     test: Examples
     preparation: Preparation
     batch_norm: bool  # whether the model has BatchNorm, which a batch of one sample must not meet
+    classes: tuple[str, ...] = ()
     partition_note: str = ""
 
     def init_model(self, seed: int) -> tuple[Params, Params]:
@@ -98,4 +99,4 @@ def make_task(exp: Experiment, data: Dataset | None = None) -> Task:
         raise InputError(f"batch_size=1 cannot train model={exp.model}: its BatchNorm needs at least 2 samples")
     parts = [torch.from_numpy(part).to(exp.device) for part in partition.parts]
     parties = [Examples(train.x[part], train.y[part]) for part in parts]
-    return Task(build, parties, test, data.preparation, batch_norm, partition.note)
+    return Task(build, parties, test, data.preparation, batch_norm, data.classes, partition.note)

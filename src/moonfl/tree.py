@@ -4,6 +4,7 @@ Arithmetic returns new tensors, changes nothing, and works on the names of its f
 `sub(global_params, trained_model)` leaves the buffers out because the first has none.
 """
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -81,6 +82,11 @@ def dot(a: Params, b: Params) -> Tensor:
 def sq_dist(a: Params, b: Params) -> Tensor:
     """||a - b||^2"""
     return torch.stack([(v - b[k]).square().sum() for k, v in a.items()]).sum()
+
+
+def norm(a: Params) -> float:
+    """The Euclidean norm of all of it, summed in float64."""
+    return math.sqrt(sum(float(v.double().square().sum()) for v in a.values()))
 
 
 def num_bytes(a: Params) -> int:

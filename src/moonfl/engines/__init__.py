@@ -28,18 +28,20 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def make_engine(exp: Experiment, task: Task, workers: int | None = None, state_memory: int | None = None) -> Engine:
+def check_workers(workers: int | None) -> None:
+    if workers is not None and workers < 1:
+        raise InputError(f"workers must be >= 1, not {workers}")
+
+
+def make_engine(exp: Experiment, task: Task, workers: int | None = None, states: States | None = None) -> Engine:
     """The pool with `workers` processes (None: one per core), or this process alone where that is all there is to gain.
 
     There is no pool where forked processes could not train: off Linux, and beside an accelerator, whose presence keeps
     torch's autograd from working in a fork (hide it, as by CUDA_VISIBLE_DEVICES=, to train on the CPU with a pool).
-    Above `state_memory` bytes (None: a quarter of what is free) party states are on disk.
     """
-    states = States(state_memory)
-    if workers is not None and workers < 1:
-        raise InputError(f"workers must be >= 1, not {workers}")
+    check_workers(workers)
     can_fork = sys.platform == "linux" and not torch.accelerator.is_available()
     workers = min(workers or num_cores(), exp.parties_per_round())
     if workers == 1 or exp.device != "cpu" or not can_fork:
-        return Embedded(exp, task, states)
-    return Pool(exp, task, workers, states)
+        return Embedded(exp, task, states or States())
+    return Pool(exp, task, workers, states or States())

@@ -1,26 +1,36 @@
 """A partition as a table and as a heat map (party x class)."""
 
+import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from .files import replace_file
+from .style import canvas, look, on_shade, shades
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MAX_COLUMNS = 20  # classes the table and the heat map show one by one
 
 
 def table(counts: NDArray[np.int64], classes: tuple[str, ...]) -> str:
     """Samples of each class at each party; many classes are rows, few are columns."""
-    sizes = counts.sum(axis=1)
     parties = [f"party {i}" for i in range(len(counts))]
     rows = [["", *classes, "all"], *([name, *row, row.sum()] for name, row in zip(parties, counts, strict=True))]
     if len(classes) > MAX_COLUMNS:
         rows = [list(column) for column in zip(*rows, strict=True)]
     widths = [max(6, *(len(str(row[k])) for row in rows)) for k in range(len(rows[0]))]
     lines = ["  ".join(str(cell).rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    lines.append(f"samples a party: mean {sizes.mean():,.0f}, deviation {sizes.std():,.0f}, smallest {sizes.min():,}")
-    return "\n".join(lines)
+    return "\n".join([*lines, sizes_of(counts)])
+
+
+def sizes_of(counts: NDArray[np.int64]) -> str:
+    sizes = counts.sum(axis=1)
+    return f"samples a party: mean {sizes.mean():,.0f}, deviation {sizes.std():,.0f}, smallest {sizes.min():,}"
 
 
 def check_format(path: Path) -> None:
@@ -28,27 +38,31 @@ def check_format(path: Path) -> None:
         raise InputError(f"the heat map is a .png or .svg file, not '{path}'")
 
 
-def heat_map(counts: NDArray[np.int64], classes: tuple[str, ...], title: str, path: Path) -> None:
-    """Draw to `path`, PNG or SVG by its ending."""
-    from matplotlib.figure import Figure
-
-    check_format(path)
+def draw(counts: NDArray[np.int64], classes: tuple[str, ...], title: str, subtitle: str = "") -> "Figure":
     parties, num_classes = counts.shape
-    few = num_classes <= MAX_COLUMNS and parties <= MAX_COLUMNS
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
-    axes = figure.add_subplot()
-    image = axes.imshow(counts, aspect="auto", cmap="YlGnBu", vmin=0, interpolation="nearest")
-    figure.colorbar(image, ax=axes, label="samples")
-    axes.set(xlabel="class", ylabel="party", title=title)
-    if few:
+    with look():
+        figure, axes = canvas(title, subtitle, height=3.8)
+        image = shades(axes, counts, float(counts.max()))
+        axes.set(xlabel="class", ylabel="party")
+        if num_classes > MAX_COLUMNS or parties > MAX_COLUMNS:
+            figure.colorbar(image, ax=axes, label="samples")
+            return figure
         turned = max(map(len, classes)) > 3
-        axes.set_xticks(range(num_classes), classes, rotation=35 if turned else 0, ha="right" if turned else "center")
+        axes.set_xticks(range(num_classes), classes, rotation=40 if turned else 0, ha="right" if turned else "center")
         axes.set_yticks(range(parties))
         for (i, k), n in np.ndenumerate(counts):
-            dark = n > counts.max() * 0.55
-            axes.text(k, i, f"{n:,}", ha="center", va="center", fontsize=7.5, color="white" if dark else "#222222")
+            axes.text(k, i, str(n), ha="center", va="center", fontsize=7, color=on_shade(n / counts.max()))
+    return figure
+
+
+def heat_map(counts: NDArray[np.int64], classes: tuple[str, ...], title: str, path: Path) -> None:
+    """Draw to `path`, PNG or SVG by its ending."""
+    check_format(path)
+    data = io.BytesIO()
+    with look():
+        draw(counts, classes, title).savefig(data, format=path.suffix[1:], dpi=200)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=160)
+        replace_file(path, data.getvalue())
     except OSError as error:
         raise InputError(f"the heat map {path} cannot be written: {error.strerror}") from None

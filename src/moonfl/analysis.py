@@ -1,0 +1,99 @@
+"""What a report wants to know of the models at the end of a run, computed while they are at hand."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from sklearn.manifold import TSNE
+from torch import Tensor, nn
+
+from . import seeds, tree
+from .data.base import Examples
+from .engines.embedded import one_thread
+from .experiment import Experiment
+from .local import Workbench
+from .task import EVALUATION_BATCH, Task
+from .types import Output, Server, Update
+
+LOOKED_AT = 10_000  # training samples of all parties together that their accuracy is taken over
+POINTS = 400  # test samples in a t-SNE figure, and behind a similarity
+
+
+@torch.no_grad()
+def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) -> dict[str, Any]:
+    """Confusion on the test set, each party's accuracy and drift, and a t-SNE of z under the global model and under
+    the first party's last one.
+
+    Where there is one model per party (SOLO), confusions are summed, a party is judged by its own model, and the t-SNE
+    is of the first.
+    """
+    models, bench = exp.algorithm.deployed(server), Workbench(task.build)
+    some = _sample(len(task.test.y), POINTS, exp.seed)
+    with one_thread():
+        confusion = sum(_confusion(task, _model(bench, params)) for params in models.values())
+        first = _model(bench, next(iter(models.values())))
+        z = _run(task, first, task.test, some).z
+        last = updates[0]
+        local = _run(task, _model(bench, {**last.params, **last.buffers}), task.test, some).z.cpu().numpy()
+        parties = [_party(exp, task, bench, server, update, some, z) for update in updates]
+    return {
+        "confusion": np.asarray(confusion).tolist(),
+        "parties": parties,
+        "tsne": {"points": tsne(z.cpu().numpy()), "labels": task.test.y[some].tolist(), "local": tsne(local)},
+    }
+
+
+def _party(
+    exp: Experiment, task: Task, bench: Workbench, server: Server, update: Update, some: Tensor, z: Tensor
+) -> dict[str, Any]:
+    """The party's accuracy on its own data; how far its last model is from the global one, in weights and in z."""
+    models, data = exp.algorithm.deployed(server), task.parties[update.party]
+    fact: dict[str, Any] = {"party": update.party, "samples": update.num_samples, "similarity": None, "distance": None}
+    model = _model(bench, models.get("global") or models[f"party{update.party}"])
+    rows = _sample(len(data.y), max(1, LOOKED_AT // exp.parties), exp.seed)
+    fact["accuracy"] = float((_run(task, model, data, rows).logits.argmax(dim=1) == data.y[rows]).double().mean())
+    if "global" in models:
+        local = _run(task, _model(bench, {**update.params, **update.buffers}), task.test, some).z
+        fact["similarity"] = float(F.cosine_similarity(local, z).mean())
+        fact["distance"] = tree.norm(tree.sub(server.params, update.params))
+    return fact
+
+
+def tsne(z: NDArray[np.float32]) -> list[list[float]]:
+    """Two dimensions that keep neighbours together; the same points every time."""
+    if len(z) < 4:
+        return [[0.0, 0.0] for _ in z]
+    made = TSNE(perplexity=min(30, (len(z) - 1) // 3), init="pca", random_state=0).fit_transform(z)
+    return [[round(float(a), 2) for a in point] for point in made]
+
+
+def _model(bench: Workbench, params: Any) -> nn.Module:
+    bench.clear()
+    return bench.module(params).eval()
+
+
+def _sample(count: int, most: int, seed: int) -> Tensor:
+    """Up to `most` of `count` rows, ascending."""
+    return torch.randperm(count, generator=seeds.rng(seed, "analysis"))[:most].sort().values
+
+
+def _run(task: Task, model: nn.Module, data: Examples, rows: Tensor) -> Output:
+    rows = rows.to(data.y.device)
+    parts = [model(task.preparation.batch(data.x, part)) for part in rows.split(EVALUATION_BATCH)]
+    return Output(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def _confusion(task: Task, model: nn.Module) -> NDArray[np.int64]:
+    """Test samples by true class (row) and predicted class (column)."""
+    classes, counts = len(task.classes), np.zeros(len(task.classes) ** 2, dtype=np.int64)
+    for predicted, true in _predictions(task, model):
+        counts += np.bincount((true * classes + predicted).cpu().numpy(), minlength=classes**2)
+    return counts.reshape(classes, classes)
+
+
+def _predictions(task: Task, model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
+    for rows in torch.arange(len(task.test.y)).split(EVALUATION_BATCH):
+        yield _run(task, model, task.test, rows).logits.argmax(dim=1), task.test.y[rows.to(task.test.y.device)]

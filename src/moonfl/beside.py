@@ -1,0 +1,181 @@
+"""The paper's numbers and ours beside each other, from the facts of finished runs."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .experiment import Experiment
+from .report.groups import SMALL
+from .report.numbers import Spread, spread
+from .report.runs import Run
+from .report.tables import Column, Table, digits, percent, points, whole
+from .targets import TARGETS, Entry, Target
+
+Runs = dict[Experiment, dict[int, Run]]  # by experiment (its seed 0) and seed
+CHOSEN = "chosen on test data, as in the paper"
+NOT_REACHED = "not reached"
+
+
+def setting(name: str, dataset: str, entries: list[Entry], small: bool) -> str:
+    """What differs from the paper's setting, to stand in the title; empty where nothing does."""
+    if small:
+        return f" ({SMALL})"
+    papers = [exp for e in TARGETS[name].entries(dataset) for exp in e.trials.values()]
+    ours = [exp for e in entries for exp in e.trials.values()]
+    notes = []
+    for key in ("model", "rounds"):
+        changed = {(getattr(a, key), getattr(b, key)) for a, b in zip(ours, papers, strict=True)}
+        notes += [f"{key} {a}, not the paper's {b}" for a, b in sorted(changed, key=str) if a != b]
+    return f" ({'; '.join(notes)})" if notes else ""
+
+
+def tables(target: Target, stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Iterator[Table]:
+    if target.kind == "rounds":
+        yield rounds(stem, title, entries, runs, small)
+    elif target.kind == "seconds":
+        yield seconds(stem, title, entries, runs, small)
+    else:
+        yield accuracies(stem, title, entries, runs, small)
+        if any(len(e.trials) > 1 for e in entries):
+            yield grid(stem, title, entries, runs)
+
+
+def value(run: Run, at: int | None) -> float:
+    return float(run.rounds[(at or len(run.rounds)) - 1]["accuracy"])
+
+
+def by_seed(entry: Entry, label: str, runs: Runs) -> dict[int, float]:
+    return {seed: value(run, entry.at) for seed, run in sorted(runs[entry.trials[label]].items())}
+
+
+def best(entry: Entry, runs: Runs) -> str:
+    """The setting with the highest mean."""
+    return max(entry.trials, key=lambda label: float(np.mean(list(by_seed(entry, label, runs).values()))))
+
+
+def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
+    """paper | ours | difference, and the difference from FedAvg paired by seed."""
+    fedavg = {e.column: by_seed(e, "", runs) for e in entries if e.row in ("FedAvg", "none (FedAvg)", "0 (FedAvg)")}
+    rows = []
+    for e in entries:
+        label = best(e, runs)
+        ours = by_seed(e, label, runs)
+        shown = solo_spread(runs[e.trials[label]]) or spread(ours.values())
+        paper = float(e.paper.split()[0]) / 100 if e.paper else None
+        gap = shown.mean - paper if shown is not None and paper is not None and not small else None
+        base = fedavg.get(e.column, {})
+        paired = spread([ours[s] - base[s] for s in ours if s in base]) if base and base != ours else None
+        chosen = f"{label} ({CHOSEN})" if len(e.trials) > 1 else ""
+        rows.append((e.row, e.column, chosen, e.paper or "figure only", shown, gap, paired, len(ours)))
+    paper_name = "paper, % (another setting)" if small else "paper, %"
+    columns = (
+        Column("method"), Column("column"), Column("setting"), Column(paper_name), Column("ours, %", percent),
+        Column("difference", points), Column("minus FedAvg", points), Column("seeds", whole),
+    )  # fmt: skip
+    note = "ours: mean ± deviation over seeds, for SOLO over parties; minus FedAvg: paired by seed"
+    return without_empty(Table(stem, title, columns, rows, note))
+
+
+def solo_spread(of_seed: dict[int, Run]) -> Spread | None:
+    """Mean and deviation over parties, as the paper gives them for SOLO; None for other methods."""
+    facts = [run.rounds[-1] for run in of_seed.values()]
+    if not all("accuracy_std" in fact for fact in facts):
+        return None
+    mean, deviation = (float(np.mean([fact[key] for fact in facts])) for key in ("accuracy", "accuracy_std"))
+    return Spread(mean, deviation, len(facts))
+
+
+def grid(stem: str, title: str, entries: list[Entry], runs: Runs) -> Table:
+    """Every setting that was tried; the best is marked."""
+    rows: list[tuple[Any, ...]] = []
+    marked = set()
+    for e in entries:
+        for label in e.trials if len(e.trials) > 1 else ():
+            if label == best(e, runs):
+                marked.add((len(rows), 2))
+            chosen = CHOSEN if label == best(e, runs) else ""
+            rows.append((e.row, label, spread(by_seed(e, label, runs).values()), chosen))
+    columns = (Column("method"), Column("setting"), Column("ours, %", percent), Column(""))
+    return Table(f"{stem}-grid", f"{title}: every setting tried", columns, rows, marked=frozenset(marked))
+
+
+def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
+    """Per seed: the first round at FedAvg's final accuracy of that seed."""
+    fedavg = by_seed(next(e for e in entries if e.row == "FedAvg"), "", runs)
+    rows = []
+    for e in entries:
+        of_seed = runs[e.trials[""]]
+        first = {seed: reached(of_seed[seed], fedavg[seed]) for seed in sorted(of_seed)}
+        length = len(next(iter(of_seed.values())).rounds)
+        if e.row == "FedAvg":
+            first = dict.fromkeys(first, length)
+        speed = spread([length / n if n else None for n in first.values()])
+        rows.append((e.row, e.paper, tuple(n or NOT_REACHED for n in first.values()), speed, len(first)))
+    paper_name = "paper (another setting)" if small else "paper"
+    columns = (Column("method"), Column(paper_name), Column("ours, each seed", whole), Column("speed-up", digits),
+               Column("seeds", whole))  # fmt: skip
+    note = "speed-up: FedAvg's rounds over the method's, mean ± deviation over the seeds that reached it"
+    return Table(stem, title, columns, rows, note)
+
+
+def reached(run: Run, accuracy: float) -> int | None:
+    return next((fact["round"] for fact in run.rounds if fact["accuracy"] >= accuracy), None)
+
+
+def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
+    """Rounds after the first; machines differ, so what compares is the ratio to FedAvg."""
+    found = {e.row: spread([np.mean([f["seconds"] for f in run.rounds[1:] or run.rounds])
+                            for run in runs[e.trials[""]].values()]) for e in entries}  # fmt: skip
+    ours, papers = found["FedAvg"], float(next(e.paper for e in entries if e.row == "FedAvg"))
+    assert ours is not None
+    rows = []
+    for e in entries:
+        mean = found[e.row]
+        assert mean is not None
+        rows.append((e.row, e.paper, mean, float(e.paper) / papers, mean.mean / ours.mean, mean.count))
+    columns = (Column("method"), Column("paper, s (V100)"), Column("ours, s", digits), Column("paper / FedAvg", digits),
+               Column("ours / FedAvg", digits), Column("seeds", whole))  # fmt: skip
+    return Table(stem, title, columns, rows, "seconds of a round, evaluation included; the first round is left out")
+
+
+def statistics(stem: str, entry: Entry, sizes: NDArray[np.int64], test: int, small: bool) -> Table:
+    ours = f"{sizes.mean():,.0f} ± {sizes.std():,.0f}"
+    columns = (Column("data set"), Column("paper"), Column("ours"), Column("test samples", whole))
+    title = f"samples a party{f' ({SMALL})' if small else ''}"
+    return Table(stem, title, columns, [(entry.row, entry.paper, ours, test)])
+
+
+def without_empty(table: Table) -> Table:
+    """Columns in which nothing stands, or only the one word, say nothing."""
+    keep = [
+        k for k in range(len(table.columns))
+        if k == 0 or any(row[k] not in (None, "", "accuracy") for row in table.rows)
+    ]  # fmt: skip
+    return replace(
+        table, columns=tuple(table.columns[k] for k in keep), rows=[tuple(row[k] for k in keep) for row in table.rows]
+    )
+
+
+def four_models(title: str, entries: list[Entry], runs: Runs, path: Path) -> None:
+    """The figure of the motivation: one panel a model, a point a test sample, coloured by class."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.4, 8.6), layout="constrained")
+    figure.suptitle(title, fontsize=11)
+    for k, e in enumerate(entries):
+        run = next(iter(runs[e.trials[""]].values()))
+        stored = run.final["tsne"]
+        local = e.row.endswith("a local model")
+        x, y = np.array(stored["local" if local else "points"]).T
+        axes = figure.add_subplot(2, 2, k + 1)
+        labels = np.array(stored["labels"])
+        for c, name in enumerate((run.partition or {})["classes"]):
+            axes.scatter(x[labels == c], y[labels == c], color=f"C{c}", s=9, linewidths=0, label=name)
+        axes.set(xticks=[], yticks=[], title=f"{e.row} (accuracy {100 * value(run, None):.1f} %)")
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    figure.savefig(path, dpi=140, format="png")

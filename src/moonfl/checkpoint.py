@@ -1,0 +1,161 @@
+"""Checkpoints: what a run needs to go on to the same bits after any end.
+
+A checkpoint is an index, `round-N.json`, that names the server's file and each party's with their hashes. Files are
+written first and the index last, so that a checkpoint is there whole or not at all. The newest and the one before are
+kept. All randomness comes from (seed, purpose, round, party), so there is no generator to save.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+
+from .errors import InputError
+from .experiment import Experiment, to_toml
+from .files import write_atomically
+from .states import States, load, save
+from .types import Server, State
+
+FORMAT = 1
+PARTS = ("params", "buffers", "shared", "memory", "step")  # of a Server
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The end of a round: how many are done, the server, and where each party's state is."""
+
+    rounds: int
+    server: Server
+    parties: dict[int, tuple[int, Path | None]]
+
+
+def write(folder: Path, exp: Experiment, rounds: int, server: Server, states: States) -> None:
+    """The checkpoint after `rounds` rounds; what neither it nor the one before names is removed."""
+    path = folder / f"server-{rounds}.safetensors"
+    save(path, _labelled(server))
+    known = {name: hash for index in indexes(folder)[:1] for name, hash in _files(index).items()}
+    parties: dict[str, dict[str, Any]] = {}
+    for i, (t, file) in states.newest().items():
+        named = {"file": file.name, "sha256": known.get(file.name) or _hash(file)} if file else {}
+        parties[str(i)] = {"round": t, **named}
+    named = {"file": path.name, "sha256": _hash(path)}
+    index = {"format": FORMAT, "experiment": fingerprint(exp), "rounds": rounds, "server": named, "parties": parties}
+    write_atomically(folder / f"round-{rounds}.json", json.dumps(index))
+    _sweep(folder)
+
+
+def read(folder: Path, exp: Experiment, previous: bool = False) -> Checkpoint | None:
+    """The newest checkpoint, or the one before it; None where there is none yet. A damaged one is refused."""
+    found = indexes(folder)
+    if len(found) < 1 + previous:
+        if previous:
+            raise InputError(f"{folder} holds no checkpoint before the newest")
+        return None
+    path = found[previous]
+    try:
+        index = _index(path, exp)
+        parties = {int(i): (int(of["round"]), _checked(folder, of)) for i, of in index["parties"].items()}
+        server = _server(load(_checked(folder, index["server"]) or path))
+        return Checkpoint(int(index["rounds"]), server, parties)
+    except _DamageError as error:
+        raise InputError(f"{error}; {_way_out(folder, found, previous)}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError):
+        raise InputError(f"{path} is not a checkpoint's index; {_way_out(folder, found, previous)}") from None
+
+
+def forget_after(folder: Path, rounds: int) -> None:
+    """Checkpoints of later rounds are void."""
+    for path in indexes(folder):
+        if int(path.stem.removeprefix("round-")) > rounds:
+            path.unlink()
+
+
+def indexes(folder: Path) -> list[Path]:
+    """The newest first."""
+    numbered = [(path.stem.removeprefix("round-"), path) for path in folder.glob("round-*.json")]
+    return [path for _, path in sorted(((int(n), p) for n, p in numbered if n.isdecimal()), reverse=True)]
+
+
+def fingerprint(exp: Experiment) -> str:
+    return hashlib.sha256(to_toml(exp).encode()).hexdigest()
+
+
+class _DamageError(Exception):
+    pass
+
+
+def _index(path: Path, exp: Experiment) -> dict[str, Any]:
+    try:
+        index: dict[str, Any] = json.loads(path.read_bytes())
+        version = index["format"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise _DamageError(f"{path} is damaged") from None
+    if version != FORMAT:
+        raise _DamageError(f"{path} has format {version}, this version of moonfl reads format {FORMAT}")
+    if index["experiment"] != fingerprint(exp):
+        raise _DamageError(f"{path} belongs to another experiment than the experiment.toml beside it")
+    return index
+
+
+def _hash(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _files(path: Path) -> dict[str, str]:
+    """The files an index names, with their hashes; none where it is damaged."""
+    try:
+        index = json.loads(path.read_bytes())
+        return {of["file"]: of["sha256"] for of in [index["server"], *index["parties"].values()] if "file" in of}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _checked(folder: Path, named: dict[str, Any]) -> Path | None:
+    """The file that an index names, if it is what was written; None for an empty state."""
+    if "file" not in named:
+        return None
+    path = folder / Path(named["file"]).name
+    try:
+        found = _hash(path)
+    except OSError as error:
+        raise _DamageError(f"{path} cannot be read: {error.strerror}") from None
+    if found != named["sha256"]:
+        raise _DamageError(f"{path} is damaged: it is not what the run wrote")
+    return path
+
+
+def _way_out(folder: Path, found: list[Path], previous: bool) -> str:
+    run = folder.parent
+    if not previous and len(found) > 1:
+        return f"`moonfl resume {run} --previous` goes on from the checkpoint before it"
+    return f"`moonfl run {run / 'experiment.toml'}` starts the run again"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove all but the two newest checkpoints and what they name."""
+    wanted = indexes(folder)[:2]
+    names = {path.name for path in wanted} | {name for path in wanted for name in _files(path)}
+    for path in folder.iterdir():
+        if path.name not in names:
+            path.unlink()
+
+
+def _labelled(server: Server) -> State:
+    """All of a server in one State: params, buffers, and shared/c, memory/h, step/v."""
+    flat: dict[str, Any] = {"params": server.params, "buffers": server.buffers}
+    for part in PARTS[2:]:
+        flat |= {f"{part}/{label}": params for label, params in getattr(server, part).items()}
+    return flat
+
+
+def _server(flat: State) -> Server:
+    states: dict[str, dict[str, Any]] = {part: {} for part in PARTS[2:]}
+    for name, params in flat.items():
+        part, slash, label = name.partition("/")
+        if slash:
+            states[part][label] = params
+    return Server(flat["params"], flat["buffers"], **states)

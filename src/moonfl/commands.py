@@ -1,0 +1,168 @@
+"""What the commands of the command line do; cli.py reads the words, and comes here for what needs torch."""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import api, presets, settings
+from .algorithms import ALGORITHMS
+from .data import DATASETS, directory, load
+from .data.download import get
+from .errors import DivergenceError, InputError, Interrupted, RunError, say, unknown
+from .experiment import Experiment, from_toml, override, part_name
+from .progress import Progress
+from .record import SETTINGS, Result, choices, claim_directory
+from .report.partition import check_format, heat_map, table
+from .servers import SERVERS
+from .task import make_partition, make_task
+
+
+def run(args: argparse.Namespace) -> None:
+    name, exp = experiment(args)
+    task = make_task(exp)
+    say("\n".join([describe(exp), *(f"  {key}: {choice}" for key, choice in choices(exp, task).items())]))
+    out = Path(args.out) if args.out is not None else claim_directory(name)
+    with Progress(exp.rounds) as progress:
+        finish(args, out, lambda: api.run(exp, out, force=args.force, task=task, watch=progress, **engine(args)))
+
+
+def resume(args: argparse.Namespace) -> None:
+    out = Path(args.directory)
+    exp = api.experiment_of(out)
+    say(describe(exp))
+    with Progress(exp.rounds) as progress:
+        finish(args, out, lambda: api.resume(out, previous=args.previous, watch=progress, **engine(args)))
+
+
+def engine(args: argparse.Namespace) -> dict[str, Any]:
+    return {"workers": args.workers, "state_memory": args.state_memory}
+
+
+def finish(args: argparse.Namespace, out: Path, work: Callable[[], Result]) -> None:
+    """Do it and tell the result; where it stops early, tell how to go on."""
+    way_on = f"`moonfl resume {out}` goes on from the last finished round"
+    try:
+        result = work()
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; {way_on}") from None
+    except RunError as error:
+        stored = (out / SETTINGS).exists() and not isinstance(error, DivergenceError)
+        raise RunError(f"{error}; {way_on}" if stored else str(error)) from None
+    print(json.dumps(result.summary()) if args.json else conclude(result))
+
+
+def list_presets(args: argparse.Namespace) -> None:
+    rows = [("preset", "what it runs", "paper"), *((n, p.about, p.paper) for n, p in presets.PRESETS.items())]
+    widths = [max(len(row[k]) for row in rows) for k in range(3)]
+    for row in rows:
+        print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
+
+
+def partition(args: argparse.Namespace) -> None:
+    _, exp = experiment(args)
+    check_format(Path(args.out))
+    data = load(exp.dataset, directory(exp.data_dir))
+    made = make_partition(exp, data)
+    counts = made.counts(data.train.y.numpy(), len(data.classes))
+    heat_map(counts, data.classes, f"{exp.dataset}: {describe_partition(exp)}", Path(args.out))
+    print(table(counts, data.classes) + (f"\n{made.note}" if made.note else ""))
+    print(f"heat map in {args.out}")
+
+
+def data(args: argparse.Namespace) -> None:
+    if (args.action == "get") != (args.name is not None):
+        names = ", ".join(DATASETS)
+        raise InputError(f"`data get` takes the name of a data set ({names}), `data list` takes none")
+    data_dir = directory(args.data_dir)
+    if args.action == "get":
+        print(f"{args.name} is in {get(args.name, data_dir, args.origin)}")
+        return
+    for name, source in DATASETS.items():
+        archive = source.archive
+        if archive is None:
+            where = "comes with scikit-learn"
+        elif all((data_dir / archive.folder / file).exists() for file in archive.files):
+            where = f"in {data_dir / archive.folder}"
+        else:
+            where = f"not in {data_dir}; `moonfl data get {name}` fetches {archive.url}"
+        print(f"{name:14} {where}")
+
+
+def reproduce(args: argparse.Namespace) -> None:
+    from . import reproduce as paper
+
+    given = {key: getattr(args, key) for key in ("data_dir", "dataset", "model", "seeds", "rounds", "workers")}
+    options = paper.Options(Path(args.out), small=args.scale == "small", **given)
+    if args.list:
+        print(paper.listing(options))
+        return
+    paper.reproduce(paper.check(args.target), options)
+    print(f"tables in {args.out}; `moonfl report {Path(args.out) / 'runs'}` makes a page of the runs")
+
+
+def bench(args: argparse.Namespace) -> None:
+    from .bench import bench as measure
+
+    measure(directory(args.data_dir), args.quick, Path(args.out) if args.out else None, print)
+
+
+def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:
+    """The preset or file named first (or the default), with the key=value changes after it."""
+    named = [word for word in args.what if "=" not in word]
+    if len(named) > 1:
+        raise InputError(f"give one preset or file, not {len(named)}: {' '.join(named)}")
+    what = named[0] if named else presets.DEFAULT
+    if what in presets.PRESETS:
+        base = presets.PRESETS[what].experiment
+    elif what.endswith(".toml"):
+        base = from_toml(Path(what))
+    else:
+        raise unknown("preset", what, presets.PRESETS)
+    return Path(what).stem, override(base, [word for word in args.what if "=" in word])
+
+
+def describe(exp: Experiment) -> str:
+    """The run in two lines."""
+    shown = ", ".join(f"{name}={getattr(exp.algorithm, name)}" for name in settings.names(type(exp.algorithm)))
+    chosen = f", {exp.parties_per_round()} of them a round" if exp.sample_fraction < 1 else ""
+    return (
+        f"{part_name(exp.algorithm)}({shown}), server {part_name(exp.server)}, on {exp.dataset} with {exp.model}\n"
+        f"{exp.parties} parties{chosen}, {describe_partition(exp)}; "
+        f"{exp.rounds} rounds of {exp.epochs} epochs, seed {exp.seed}"
+    )
+
+
+def describe_partition(exp: Experiment) -> str:
+    kind = {"dirichlet": f"Dirichlet {exp.beta:g}", "iid": "IID", "column": f"by {exp.column}"}[exp.partition]
+    return kind + (f", partition seed {exp.partition_seed}" if exp.partition != "column" else "")
+
+
+def conclude(result: Result) -> str:
+    last, best = result.rounds[-1], result.best
+    spread = f" ± {100 * last['accuracy_std']:.1f} over parties" if "accuracy_std" in last else ""
+    return (
+        f"accuracy {100 * last['accuracy']:.1f} %{spread} after round {last['round']} "
+        f"(best {100 * best['accuracy']:.1f} % in round {best['round']}); results in {result.directory}"
+    )
+
+
+def keys() -> str:
+    """Every key with its default and meaning, for --help."""
+    lines = ["keys (key=value, any number) [the default where no preset or file sets another]:"]
+    groups = [
+        ("", Experiment),
+        *(("", cls) for cls in ALGORITHMS.values()),
+        *(("server.", c) for c in SERVERS.values()),
+    ]
+    for prefix, cls in groups:
+        rows = [(prefix + f.name, f.default, f.metadata["doc"]) for f in dataclasses.fields(cls) if "doc" in f.metadata]
+        if rows and cls is not Experiment:
+            lines.append(f"  of {cls.__name__}:")
+        lines += [f"  {name:22} {doc} [{default}]" for name, default, doc in rows]
+    lines.insert(
+        2, f"  {'algorithm':22} {', '.join(ALGORITHMS)} [moon]\n  {'server':22} {', '.join(SERVERS)} [average]"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,85 @@
+"""Figures over rounds: accuracy and drift, a line a group."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .groups import SMALL, Group
+from .numbers import Floats, band, drifts, final
+from .pictures import Picture, picture
+from .style import canvas, legend, line_style, look, marker_style, whole_rounds
+from .tables import percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def subtitle(groups: list[Group]) -> str:
+    """The setting of a panel, and the mark of reduced runs."""
+    parts = list(dict.fromkeys(g.dataset for g in groups))
+    shared = {g.setting for g in groups if g.federated}
+    if len(shared) == 1:
+        parts += [word for word in shared.pop().split() if "=" in word]
+    return " · ".join(parts + ([SMALL] if any(g.small for g in groups) else []))
+
+
+def seeds_of(g: Group) -> str:
+    return f"{len(g.runs)} seed{'s' if len(g.runs) > 1 else ''}"
+
+
+def short_label(g: Group, groups: list[Group]) -> str:
+    """Without the setting where the figure's subtitle says it for all."""
+    return g.method if len({other.setting for other in groups if other.federated}) == 1 else g.label
+
+
+def curve(axes: "Axes", name: str, g: Group, mean: Floats, deviation: Floats, label: str) -> None:
+    rounds = np.arange(1, len(mean) + 1)
+    if deviation.any():
+        there, back = mean - deviation, (mean + deviation)[::-1]
+        around = np.append(rounds, rounds[::-1]), np.append(there, back)
+        axes.fill(*around, color=line_style(g)["color"], alpha=0.16, lw=0, gid=f"{name}-band")
+    every = (g.style % 5, max(1, len(mean) // 8)) if len(mean) > 8 else 1
+    axes.plot(rounds, mean, label=label, gid=name, markevery=every, **line_style(g) | marker_style(g))
+
+
+def level(axes: "Axes", name: str, g: Group, mean: float, label: str) -> None:
+    """Where nothing is federated there are no rounds to compare: the final value, across."""
+    axes.axhline(mean, label=label, gid=name, **line_style(g))
+
+
+def accuracy(name: str, groups: list[Group]) -> Picture:
+    with look():
+        figure, axes = canvas("Test accuracy", subtitle(groups), height=3.3 + 0.1 * len(groups))
+        for k, g in enumerate(groups):
+            if g.federated:
+                mean, deviation = band(100 * g.series("accuracy"))
+                curve(axes, f"line-{k}", g, mean, deviation, f"{short_label(g, groups)}, {seeds_of(g)}")
+            else:
+                level(axes, f"line-{k}", g, 100 * final(g).mean, f"{short_label(g, groups)}, final, {seeds_of(g)}")
+        axes.set(xlabel="round", ylabel="test accuracy, %")
+        axes.margins(x=0.02)
+        whole_rounds(axes)
+        legend(figure, axes)
+        said = "Test accuracy after each round: the mean over seeds, with the deviation over seeds as a band"
+        said += "; what is not federated is a level line." if not all(g.federated for g in groups) else "."
+        ends = ", ".join(f"{g.label} {percent(final(g).mean)} %" for g in groups)
+        return picture(name, figure, said, f"Line chart of test accuracy over rounds. At the end: {ends}.")
+
+
+def drift(name: str, groups: list[Group]) -> Picture | None:
+    there = [(g, found) for g in groups if g.federated and (found := drifts(g)) is not None]
+    if not there:
+        return None
+    with look():
+        figure, axes = canvas("Drift of the parties", subtitle(groups), height=3.3 + 0.1 * len(groups))
+        for k, (g, (mean, deviation)) in enumerate(there):
+            curve(axes, f"line-{k}", g, mean, deviation, short_label(g, groups))
+        axes.set(xlabel="round", ylabel="distance ||w_i - w||")
+        axes.margins(x=0.02)
+        whole_rounds(axes)
+        axes.set_ylim(bottom=0)
+        legend(figure, axes)
+        said = "How far local training moves a party's model from the global one it started from: "
+        said += "mean over parties and seeds, with their deviation as a band."
+        ends = ", ".join(f"{g.label} {mean[-1]:.3g}" for g, (mean, _) in there)
+        return picture(name, figure, said, f"Line chart of mean drift over rounds. In the last round: {ends}.")

@@ -1,0 +1,121 @@
+"""Runs that differ only by their seed form a group."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .labels import DATASETS, FEDAVG, distinguish, method_labels, order
+from .reading import Fact
+from .runs import Run
+
+SMALL = "small scale, not the paper's setting"
+PLACE = ("seed", "data_dir")  # what runs of one group may differ in
+LENGTH = ("rounds", "epochs", "parties", "sample_fraction")  # what differs by nature where nothing is federated
+PANEL = 7  # groups a figure can show together
+
+
+@dataclass(frozen=True)
+class Group:
+    runs: tuple[Run, ...]  # in order of their seeds
+    label: str = ""
+    method: str = ""
+    setting: str = ""  # what sets its panel apart from the others
+    style: int = 0
+
+    @property
+    def settings(self) -> Fact:
+        return self.runs[0].settings
+
+    @property
+    def dataset(self) -> str:
+        """As papers write it."""
+        return DATASETS.get(self.settings["dataset"], str(self.settings["dataset"]))
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.seed for run in self.runs]
+
+    @property
+    def length(self) -> int:
+        """Rounds that all of its runs have; after them a mean would be one of fewer seeds."""
+        return min(len(run.rounds) for run in self.runs)
+
+    @property
+    def finished(self) -> bool:
+        return all(run.finished for run in self.runs)
+
+    @property
+    def federated(self) -> bool:
+        return self.settings["algorithm.name"] != "solo" and self.settings.get("parties") != 1
+
+    @property
+    def is_fedavg(self) -> bool:
+        return (
+            self.federated and (self.settings["algorithm.name"], self.settings.get("server.name", "average")) == FEDAVG
+        )
+
+    @property
+    def small(self) -> bool:
+        return self.settings.get("scale") == "small"
+
+    @property
+    def classes(self) -> list[str]:
+        named = next(
+            (run.partition["classes"] for run in self.runs if run.partition and "classes" in run.partition), None
+        )
+        return [str(name) for name in named] if named else []
+
+    def series(self, key: str) -> NDArray[np.float64]:
+        """A fact of every round, [seeds, rounds]; NaN where it was not recorded."""
+        return np.array(
+            [[fact.get(key, np.nan) for fact in run.rounds[: self.length]] for run in self.runs], dtype=float
+        )
+
+    def family(self, without: tuple[str, ...] = ()) -> tuple[tuple[str, Any], ...]:
+        """The settings that are not the method's."""
+        own = ("algorithm.", "server.")
+        return tuple(
+            sorted((k, v) for k, v in self.settings.items() if not k.startswith(own) and k not in PLACE + without)
+        )
+
+
+def group(runs: list[Run]) -> tuple[list[Group], list[str]]:
+    """The groups, labelled and in order, and notes on the runs that do not count."""
+    notes: list[str] = []
+    together: dict[str, dict[int, Run]] = {}
+    for run in sorted(runs, key=lambda run: -len(run.rounds)):
+        seeds = together.setdefault(repr(sorted((k, v) for k, v in run.settings.items() if k not in PLACE)), {})
+        kept = seeds.setdefault(run.seed, run)
+        if kept is not run:
+            notes.append(f"{run.path} repeats {kept.path} (same settings and seed) and is left out.")
+    groups = []
+    for seeds in together.values():
+        done = {seed: run for seed, run in seeds.items() if run.finished}
+        notes += [f"{run.path} is unfinished and left out: other seeds of it are done."
+                  for seed, run in seeds.items() if done and seed not in done]  # fmt: skip
+        groups.append(Group(tuple(run for _, run in sorted((done or seeds).items()))))
+    groups = named(sorted(groups, key=lambda g: order(g.settings)))
+    notes += [f"{g.label} is unfinished: round {g.length} of {g.settings['rounds']}." for g in groups if not g.finished]
+    return groups, notes
+
+
+def named(groups: list[Group]) -> list[Group]:
+    methods = method_labels([g.settings for g in groups], [g.federated for g in groups])
+    settings = distinguish([g.settings for g in groups], [g.federated for g in groups], LENGTH)
+    mixed = len({g.small for g in groups}) > 1
+    ends = [" (small scale)" if mixed and g.small else "" for g in groups]
+    labels = [" ".join(filter(None, parts)) + end for *parts, end in zip(methods, settings, ends, strict=True)]
+    twice = Counter[str]()
+    for i, label in enumerate(labels):
+        twice[label] += 1
+        labels[i] += f" ({twice[label]})" if twice[label] > 1 else ""
+    names = methods if len(set(methods)) > 1 else labels  # of several methods each has its colour in every panel
+    first = [name for name, g in zip(names, groups, strict=True) if g.is_fedavg][:1]
+    others = list(dict.fromkeys(name for name in names if name not in first))
+    step = PANEL - 1  # FedAvg is 0, and any `step` others in a row differ from it and from each other
+    styles = {name: 1 + k % step + PANEL * (k // step) for k, name in enumerate(others)}
+    parts = zip(groups, labels, methods, settings, names, strict=True)
+    return [replace(g, label=a, method=m, setting=s, style=styles.get(name, 0)) for g, a, m, s, name in parts]

@@ -1,0 +1,77 @@
+"""Short names for groups: the method as papers write it, then only the settings that tell groups apart."""
+
+from typing import Any
+
+from .reading import Fact
+
+NAMES = {"moon": "MOON", "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "fednova": "FedNova",
+         "feddyn": "FedDyn", "solo": "SOLO"}  # fmt: skip
+DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet"}
+FEDAVG = ("fedavg", "average")
+WEIGHTS = ("algorithm.mu", "algorithm.alpha")  # always named: papers do
+FIRST = ("dataset", "partition", "beta", "parties", "sample_fraction", "epochs", "rounds", "model", "head", "lr")
+NEVER = ("seed", "data_dir", "scale")
+
+
+def show(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def order(settings: Fact) -> tuple[Any, ...]:
+    """By setting, then MOON, FedAvg and the others; what is not federated last. Numbers as numbers."""
+    name = str(settings["algorithm.name"])
+    place = list(NAMES).index(name) if name in NAMES else len(NAMES) - 1.5
+    alone = settings.get("parties") == 1 or name == "solo"
+    plain = [(k, v) for k, v in sorted(settings.items()) if isinstance(v, (str, int, float)) and k not in NEVER]
+    values = [(k, (1, 0.0, v) if isinstance(v, str) else (0, float(v), "")) for k, v in plain]
+    shared, own = ([pair for pair in values if ("." in pair[0]) is dotted] for dotted in (False, True))
+    return (
+        str(settings["dataset"]),
+        alone,
+        shared,
+        place,
+        name,
+        settings.get("server.name", "average") != "average",
+        own,
+    )
+
+
+def method_labels(all_settings: list[Fact], federated: list[bool]) -> list[str]:
+    """`MOON mu=5`; further settings of the method where two groups of it differ in them."""
+    bases = []
+    for settings in all_settings:
+        name, server = str(settings["algorithm.name"]), settings.get("server.name", "average")
+        base = "centralised" if settings.get("parties") == 1 else NAMES.get(name, name)
+        bases.append(base + ("" if server == "average" else f" + server {server}"))
+    labels = []
+    for base, settings, counts in zip(bases, all_settings, federated, strict=True):
+        peers = [other for b, other in zip(bases, all_settings, strict=True) if b == base]
+        own = [key for key in settings if key.startswith(("algorithm.", "server.")) and not key.endswith(".name")]
+        named = [key for key in own if (key in WEIGHTS and counts) or len({repr(p.get(key)) for p in peers}) > 1]
+        labels.append(" ".join([base, *(f"{key.removeprefix('algorithm.')}={show(settings[key])}" for key in named)]))
+    return labels
+
+
+def distinguish(all_settings: list[Fact], federated: list[bool], length: tuple[str, ...]) -> list[str]:
+    """For each group the settings beside the method that are needed to tell the federated ones apart."""
+    compared = [s for s, f in zip(all_settings, federated, strict=True) if f] or all_settings
+    keys = {key for s in compared for key in s if "." not in key and key not in NEVER}
+    chosen: list[str] = []
+    for key in [*FIRST, *sorted(keys - set(FIRST))]:
+        before, after = (
+            len({repr([s.get(k) for k in k_list]) for s in compared}) for k_list in (chosen, [*chosen, key])
+        )
+        if after > before:
+            chosen.append(key)
+    texts = []
+    for settings, counts in zip(all_settings, federated, strict=True):
+        named = [key for key in chosen if key in settings and (counts or key not in length)]
+        texts.append(
+            " ".join(
+                DATASETS.get(settings[k], show(settings[k])) if k == "dataset" else f"{k}={show(settings[k])}"
+                for k in named
+            )
+        )
+    return texts

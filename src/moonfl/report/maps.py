@@ -1,0 +1,65 @@
+"""Figures of one group each: the confusion matrix and the t-SNE map."""
+
+import numpy as np
+
+from .curves import seeds_of, subtitle
+from .groups import Group
+from .numbers import confusion
+from .pictures import Picture, picture
+from .style import COLOURS, INK, PAPER, canvas, look, on_shade, shades
+
+FEW = 20  # classes that are named one by one
+POINTS = 1000  # more make the page heavy, not the map clearer
+
+
+def confusion_matrix(name: str, g: Group) -> Picture | None:
+    shares = confusion(g)
+    if shares is None:
+        return None
+    count = len(shares)
+    names = g.classes if len(g.classes) == count else [str(k) for k in range(count)]
+    with look():
+        figure, axes = canvas(f"Confusion: {g.label}", subtitle([g]), height=3.9)
+        shades(axes, shares, 1)
+        axes.set(xlabel="predicted class", ylabel="true class")
+        if count <= FEW:
+            turned = max(map(len, names)) > 3
+            axes.set_xticks(range(count), names, rotation=40 if turned else 0, ha="right" if turned else "center")
+            axes.set_yticks(range(count), names)
+            for (i, k), share in np.ndenumerate(shares):
+                axes.text(k, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=8 if count <= 12 else 6,
+                          color=on_shade(share))  # fmt: skip
+    worst = shares - np.diag(shares.diagonal())
+    i, k = np.unravel_index(int(worst.argmax()), worst.shape)
+    said = f"Of the test samples of each true class (row), the percentage given each prediction, over {seeds_of(g)}. "
+    said += f"Most often confused: {names[i]} taken for {names[k]}, {100 * worst[i, k]:.0f} %."
+    mean = 100 * shares.diagonal().mean()
+    alt = f"Heat map of {count} by {count} classes for {g.label}; mean of the diagonal {mean:.1f} %."
+    return picture(name, figure, said, alt)
+
+
+def tsne(name: str, g: Group) -> Picture | None:
+    run = next((run for run in g.runs if (run.final.get("tsne") or {}).get("points")), None)
+    if run is None:
+        return None
+    points, labels = np.asarray(run.final["tsne"]["points"], dtype=float), np.asarray(run.final["tsne"]["labels"])
+    kept = np.linspace(0, len(points) - 1, min(len(points), POINTS)).astype(int)
+    points, labels = points[kept], labels[kept]
+    present = sorted(set(labels.tolist()))
+    with look():
+        figure, axes = canvas(f"t-SNE of z: {g.label}", subtitle([g]), height=3.9)
+        for k in present:
+            own = points[labels == k]
+            shape = "o^s"[k // len(COLOURS) % 3]
+            axes.plot(*own.T, ls="", marker=shape, ms=2.8, mew=0, alpha=0.75, color=COLOURS[k % len(COLOURS)])
+        if len(present) <= FEW:
+            for k in present:
+                middle = np.median(points[labels == k], axis=0)
+                text = g.classes[k] if k < len(g.classes) else str(k)
+                axes.annotate(text, middle.tolist(), ha="center", va="center", fontsize=8.5, weight="bold",
+                              gid=f"halo-{k}", bbox={"facecolor": PAPER, "alpha": 0.6, "lw": 0, "pad": 1})  # fmt: skip
+        axes.set(xticks=[], yticks=[])
+        axes.spines[["left", "bottom"]].set_color(INK)
+    said = f"The final model's representation z of {len(points):,} test samples, laid out by t-SNE (seed {run.seed}); "
+    said += "a colour and shape a class" + (", its name at its middle." if len(present) <= FEW else "; they repeat.")
+    return picture(name, figure, said, f"Scatter of {len(points)} samples of {len(present)} classes for {g.label}.")

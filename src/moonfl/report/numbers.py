@@ -1,0 +1,119 @@
+"""What is computed from the facts: means over seeds, differences paired by seed, rounds and bytes to a target."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .groups import Group
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Spread:
+    mean: float
+    deviation: float | None  # with n - 1 below; none of a single value
+    count: int
+
+
+def spread(values: Any) -> Spread | None:
+    """Mean and deviation of what is there; None where nothing is."""
+    there = np.asarray([v for v in values if v is not None and math.isfinite(v)], dtype=float)
+    if not len(there):
+        return None
+    return Spread(float(there.mean()), float(there.std(ddof=1)) if len(there) > 1 else None, len(there))
+
+
+def band(values: Floats) -> tuple[Floats, Floats]:
+    """Mean and deviation over the first axis; the deviation of one row is 0."""
+    mean = values.mean(axis=0)
+    return mean, values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
+
+
+def finals(g: Group) -> Floats:
+    return g.series("accuracy")[:, -1]
+
+
+def final(g: Group) -> Spread:
+    made = spread(finals(g))
+    assert made is not None
+    return made
+
+
+def bests(g: Group) -> list[tuple[float, int]]:
+    """Of each seed the highest accuracy and the first round that had it."""
+    return [(float(row.max()), int(row.argmax()) + 1) for row in g.series("accuracy")]
+
+
+def difference(g: Group, base: Group) -> tuple[list[int], list[float]]:
+    """The seeds that both have, and at each of them the final accuracy of `g` minus that of `base`."""
+    ours, theirs = (dict(zip(x.seeds, finals(x), strict=True)) for x in (g, base))
+    common = sorted(ours.keys() & theirs.keys())
+    return common, [float(ours[seed] - theirs[seed]) for seed in common]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """When a seed's accuracy first was at the target, and what was sent until then."""
+
+    round: int
+    bytes: float
+
+
+def reach(g: Group, target: float) -> list[Reach | None]:
+    sent = np.cumsum(g.series("bytes_down") + g.series("bytes_up"), axis=1)
+    hits = g.series("accuracy") >= target
+    return [Reach(int(hit.argmax()) + 1, float(row[hit.argmax()])) if hit.any() else None
+            for hit, row in zip(hits, sent, strict=True)]  # fmt: skip
+
+
+def targets(groups: list[Group], given: float | None) -> dict[str, float]:
+    """By data set: the one given, or the final accuracy of its first FedAvg group, or the smallest final one."""
+    found: dict[str, float] = {}
+    for dataset in dict.fromkeys(g.dataset for g in groups):
+        there = [g for g in groups if g.dataset == dataset]
+        fedavg = [g for g in there if g.is_fedavg]
+        natural = final(fedavg[0]).mean if fedavg else min(final(g).mean for g in there)
+        found[dataset] = natural if given is None else given
+    return found
+
+
+def per_round(g: Group, key: str) -> Spread | None:
+    """Of each seed the mean over its rounds."""
+    return spread(g.series(key).mean(axis=1))
+
+
+def party_values(g: Group, key: str) -> dict[int, float]:
+    """A fact of final.json per party, mean over the seeds that have it."""
+    found: dict[int, list[float]] = {}
+    for run in g.runs:
+        for row in run.final.get("parties") or []:
+            if isinstance(row.get(key), (int, float)) and math.isfinite(row[key]):
+                found.setdefault(row["party"], []).append(row[key])
+    return {party: float(np.mean(found[party])) for party in sorted(found)}
+
+
+def confusion(g: Group) -> Floats | None:
+    """Row-wise shares, the test sets of all seeds together."""
+    tables = [np.asarray(run.final["confusion"], dtype=float) for run in g.runs if "confusion" in run.final]
+    if not tables or len({t.shape for t in tables}) > 1:
+        return None
+    whole = np.sum(tables, axis=0)
+    shares: Floats = whole / np.maximum(whole.sum(axis=1, keepdims=True), 1)
+    return shares
+
+
+def drifts(g: Group) -> tuple[Floats, Floats] | None:
+    """Mean and deviation of ||w_i - w|| over parties and seeds, per round."""
+    mean, deviation = np.empty(g.length), np.empty(g.length)
+    for t in range(g.length):
+        values = [
+            row["drift"] for run in g.runs for row in run.rounds[t].get("parties", []) if row.get("drift") is not None
+        ]
+        if not values:
+            return None
+        mean[t], deviation[t] = np.mean(values), np.std(values)
+    return mean, deviation

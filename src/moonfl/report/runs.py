@@ -1,0 +1,73 @@
+"""Run directories: found, read, checked. A run may be old or unfinished; what it lacks is left out."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError
+from .reading import Fact, check_counts, check_final, read_json, read_rounds, read_toml
+
+TEXTS = ("versions", "choices")  # tables of experiment.toml that are not settings
+
+
+@dataclass(frozen=True)
+class Run:
+    path: Path
+    settings: Fact  # flat: "rounds", "algorithm.mu", ...
+    versions: dict[str, str]
+    choices: dict[str, str]
+    rounds: list[Fact]
+    partition: Fact | None
+    final: Fact
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings.get("seed", 0))
+
+    @property
+    def finished(self) -> bool:
+        return len(self.rounds) >= int(self.settings.get("rounds", 0))
+
+
+def load(paths: list[Path]) -> tuple[list[Run], list[str]]:
+    """Every run in or under the paths that has a finished round, and notes on those that have none."""
+    found = find(paths)
+    if not found:
+        raise InputError(f"no run in {', '.join(map(str, paths))}; a run is a folder with experiment.toml in it")
+    runs = [read(path) for path in found]
+    kept = [run for run in runs if run.rounds]
+    if not kept:
+        raise InputError(f"no finished round yet in {', '.join(map(str, found))}; try again when a round is done")
+    return kept, [f"{run.path} has no finished round and is left out." for run in runs if not run.rounds]
+
+
+def find(paths: list[Path]) -> list[Path]:
+    """Run directories, in order of the paths and then of their names; each once."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise InputError(f"{path} is not a folder; give run directories, or folders that hold some")
+        for folder, inner, files in os.walk(path):
+            inner.sort()
+            if "experiment.toml" in files:
+                inner.clear()
+                found.setdefault(Path(folder).resolve(), Path(folder))
+    return list(found.values())
+
+
+def read(path: Path) -> Run:
+    values = read_toml(path / "experiment.toml")
+    texts = {key: {str(k): str(v) for k, v in dict(values.pop(key, {})).items()} for key in TEXTS}
+    settings: Fact = {}
+    for key, value in values.items():
+        settings |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
+    for key in ("algorithm.name", "dataset", "rounds"):
+        if key not in settings:
+            raise InputError(f"{path / 'experiment.toml'} does not say {key}; it is no moonfl run's")
+    partition, final = (read_json(path / f"{name}.json") for name in ("partition", "final"))
+    check_counts(partition, "counts", path / "partition.json")
+    check_counts(final, "confusion", path / "final.json")
+    check_final(final or {}, path / "final.json")
+    return Run(
+        path, settings, **texts, rounds=read_rounds(path / "rounds.jsonl"), partition=partition, final=final or {}
+    )

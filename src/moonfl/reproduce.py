@@ -1,0 +1,196 @@
+"""`moonfl reproduce`: run what is missing of a table or figure of the paper, and set it beside the paper's numbers."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from . import api, beside
+from .data import directory, load
+from .engines import num_cores
+from .errors import InputError, say, unknown
+from .experiment import Experiment, part_name, to_toml
+from .files import atomic, write_atomically
+from .models import build_model
+from .progress import Progress
+from .record import SETTINGS
+from .report.groups import SMALL
+from .report.partition import heat_map
+from .report.runs import Run, read
+from .report.tables import Table, comma_separated, markdown, plain
+from .targets import TARGETS, Entry, Target, experiments, small
+from .task import make_partition
+
+SHAPES = {"digits": (1, 8, 8), "cifar10": (3, 32, 32), "cifar100": (3, 32, 32), "tiny-imagenet": (3, 64, 64)}
+TRAINING = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "tiny-imagenet": 100_000}  # samples
+
+
+@dataclass(frozen=True)
+class Options:
+    out: Path
+    data_dir: str = "data"
+    dataset: str | None = None
+    model: str | None = None
+    seeds: int = 3
+    rounds: int | None = None
+    small: bool = False
+    workers: int | None = None
+
+
+def reproduce(name: str, options: Options, tell: Callable[[str], None] = print) -> None:
+    """Every table of a target (or of all) in `options.out`, told as it is known."""
+    names = list(TARGETS) if name == "all" else [name]
+    for name in names:
+        if name not in TARGETS:
+            raise unknown("target", name, [*TARGETS, "all"])
+        for dataset in datasets(name, options, required=len(names) == 1):
+            entries = [adapted(e, options) for e in TARGETS[name].entries(dataset)]
+            for table in made(name, dataset, entries, options):
+                write_atomically(options.out / f"{table.name}.md", markdown(table))
+                write_atomically(options.out / f"{table.name}.csv", comma_separated(table))
+                tell(plain(table) + "\n")
+
+
+def datasets(name: str, options: Options, required: bool = True) -> list[str]:
+    """Of a target, as far as asked for; at small scale all of them are digits, so one is enough."""
+    of_target = TARGETS[name].datasets
+    if options.dataset is None:
+        return list(of_target[:1] if options.small else of_target)
+    if options.dataset not in of_target and required:
+        raise unknown(f"data set of {name}", options.dataset, of_target)
+    return [options.dataset] if options.dataset in of_target else []
+
+
+def adapted(entry: Entry, options: Options) -> Entry:
+    """An entry with the options put in; a number that is read after a round is read in proportion."""
+    trials = {label: adapt(exp, options) for label, exp in entry.trials.items()}
+    at = entry.at
+    if at is not None and options.small:
+        at = max(3, at // 10)
+    if at is not None and options.rounds is not None:
+        at = min(at, options.rounds)
+    return replace(entry, trials=trials, at=at)
+
+
+def adapt(exp: Experiment, options: Options) -> Experiment:
+    exp = replace(small(exp) if options.small else exp, data_dir=options.data_dir)
+    if options.model is not None:
+        exp = replace(exp, model=options.model)
+    return replace(exp, rounds=options.rounds) if options.rounds and exp.algorithm.federated else exp
+
+
+def made(name: str, dataset: str, entries: list[Entry], options: Options) -> Iterator[Table]:
+    """The runs of one target on one data set, then its tables; figures go straight to files."""
+    target, stem = TARGETS[name], f"{name}-{'small' if options.small else dataset}"
+    options.out.mkdir(parents=True, exist_ok=True)
+    if target.kind in ("statistics", "distributions"):
+        yield from partitions(target, stem, entries, options)
+        return
+    wanted = [(exp, seed) for exp in experiments(entries) for seed in range(options.seeds)]
+    runs: beside.Runs = {}
+    for number, (exp, seed) in enumerate(wanted, 1):
+        where = f"{stem}, run {number} of {len(wanted)}"
+        runs.setdefault(exp, {})[seed] = complete(replace(exp, seed=seed), options, where)
+    title = f"{target.where}, {dataset}: {target.title.lower()}{beside.setting(name, dataset, entries, options.small)}"
+    if target.kind == "tsne":
+        with atomic(options.out / f"{stem}.png") as path:
+            beside.four_models(title, entries, runs, path)
+        say(f"{options.out / stem}.png has the figure")
+    yield from beside.tables(target, stem, title, entries, runs, options.small)
+
+
+def complete(exp: Experiment, options: Options, where: str) -> Run:
+    """The run of an experiment: kept if it is finished, resumed if it is not, started if it is not there."""
+    out = options.out / "runs" / name_of(exp)
+    if (out / SETTINGS).exists() and read(out).finished:
+        return read(out)
+    say(f"{where}: {out.name}")
+    with Progress(exp.rounds) as progress:
+        if (out / SETTINGS).exists():
+            api.resume(out, workers=options.workers, watch=progress)
+        else:
+            api.run(exp, out, workers=options.workers, watch=progress)
+    return read(out)
+
+
+def name_of(exp: Experiment) -> str:
+    """The same for the same experiment, wherever its data are."""
+    mark = hashlib.sha256(to_toml(replace(exp, data_dir="data", seed=0)).encode()).hexdigest()[:8]
+    step = "" if part_name(exp.server) == "average" else f"-{part_name(exp.server)}"
+    return f"{exp.dataset}-{part_name(exp.algorithm)}{step}-{mark}-seed{exp.seed}"
+
+
+def partitions(target: Target, stem: str, entries: list[Entry], options: Options) -> Iterator[Table]:
+    """What needs no training: who has which samples."""
+    for entry in entries:
+        (exp,) = entry.trials.values()
+        data = load(exp.dataset, directory(exp.data_dir))
+        parts = make_partition(exp, data)
+        if target.kind == "statistics":
+            yield beside.statistics(stem, entry, parts.sizes(), len(data.test.y), options.small)
+            continue
+        counts = parts.counts(data.train.y.numpy(), len(data.classes))
+        note = f" ({SMALL})" if options.small else ""
+        path = options.out / f"{stem}-beta{exp.beta:g}.png"
+        heat_map(counts, data.classes, f"{exp.dataset}, {entry.row}{note}", path)
+        say(f"{path} has the heat map")
+
+
+def listing(options: Options) -> str:
+    """The targets with the number of runs and an estimate of their time here, from timing a step of each network."""
+    lines = [f"{'target':14} {'runs':>5} {'estimate':>9}  what"]
+    cost: dict[tuple[str, str | None], float] = {}
+    for name, target in TARGETS.items():
+        wanted = set()
+        for dataset in datasets(name, options, required=False):
+            wanted |= {exp for e in target.entries(dataset) for exp in adapted(e, options).trials.values()}
+        trains = target.kind not in ("statistics", "distributions")
+        total = sum(estimate(exp, cost) for exp in wanted) * options.seeds if trains else 0.0
+        runs = len(wanted) * options.seeds if trains else 0
+        lines.append(f"{name:14} {runs:5} {duration(total):>9}  {target.where}: {target.title}")
+    lines.append(f"{options.seeds} seeds a setting; runs that several targets share are run once, and counted in each")
+    lines.append(
+        "where ResNet-50 takes too long: --model simple-cnn, which the tables then say; --dataset, --scale small"
+    )
+    return "\n".join(lines)
+
+
+def estimate(exp: Experiment, cost: dict[tuple[str, str | None], float]) -> float:
+    """Seconds of training; MOON's frozen models count as one more forward pass each."""
+    key = (exp.dataset, exp.model)
+    if key not in cost:
+        cost[key] = seconds_a_sample(exp)
+    share = exp.parties_per_round() / exp.parties
+    extra = (2 + getattr(exp.algorithm, "negatives", 0)) / 3 if part_name(exp.algorithm) == "moon" else 1.0
+    return cost[key] * TRAINING[exp.dataset] * exp.epochs * exp.rounds * share * extra / num_cores()
+
+
+def seconds_a_sample(exp: Experiment, batch: int = 8) -> float:
+    """Of a training step, one thread; the better of two after a first."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    shape = SHAPES[exp.dataset]
+    model = build_model(str(exp.model), shape, 10, exp.head, exp.out_dim).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    x, times = torch.randn(batch, *shape).contiguous(memory_format=torch.channels_last), []
+    for _ in range(3):
+        start = time.perf_counter()
+        model(x).logits.sum().backward()
+        times.append(time.perf_counter() - start)
+    torch.set_num_threads(threads)
+    return min(times[1:]) / batch
+
+
+def duration(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def check(name: str | None) -> str:
+    if name is None:
+        raise InputError(f"name a target, or all: {', '.join(TARGETS)}; `moonfl reproduce --list` tells what they are")
+    return name

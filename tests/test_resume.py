@@ -1,0 +1,278 @@
+"""A run that ended at any moment, in any way, goes on to the bits of one that did not."""
+
+import fcntl
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from problems import with_algorithm
+from safetensors.torch import load_file
+from test_contract import same
+
+import moonfl
+from moonfl import cli
+from moonfl.algorithms import ALGORITHMS, MOON
+from moonfl.experiment import Experiment
+from moonfl.record import Result
+from moonfl.servers import SERVERS
+
+HERE = Path(__file__).parent
+QUICK = Experiment(parties=4, rounds=4, epochs=1, batch_size=64, sample_fraction=0.5, algorithm=MOON(mu=1))
+
+
+class StopError(Exception):
+    pass
+
+
+def stop_after(round: int):
+    def watch(fact: dict) -> None:
+        if fact["round"] == round:
+            raise StopError
+
+    return watch
+
+
+def start(exp: Experiment, out: Path, rounds: int) -> None:
+    """The first rounds of a run, and then no more."""
+    with pytest.raises(StopError):
+        moonfl.run(exp, out, workers=1, watch=stop_after(rounds))
+
+
+def results_of(result: Result) -> dict:
+    timeless = [{k: v for k, v in fact.items() if "seconds" not in k and k != "parties"} for fact in result.rounds]
+    return {"models": result.models, "facts": timeless}
+
+
+@pytest.mark.parametrize("algorithm", [*(name for name in ALGORITHMS if name != "solo"), MOON(mu=1, negatives=3)])
+def test_every_method_goes_on_to_the_same_bits(algorithm, tmp_path: Path) -> None:
+    exp = with_algorithm(replace(QUICK, rounds=5), algorithm)
+    start(exp, tmp_path / "run", 3)
+    resumed = moonfl.resume(tmp_path / "run", workers=2, state_memory=0)
+    assert same(results_of(resumed), results_of(moonfl.run(exp, workers=1)))
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_every_server_step_goes_on_to_the_same_bits(server: str, tmp_path: Path) -> None:
+    exp = replace(QUICK, server=SERVERS[server]())
+    start(exp, tmp_path / "run", 2)
+    assert same(results_of(moonfl.resume(tmp_path / "run", workers=1)), results_of(moonfl.run(exp, workers=1)))
+
+
+def test_a_finished_run_is_read(tmp_path: Path) -> None:
+    done = moonfl.run(QUICK, tmp_path / "run", workers=1)
+    before = (tmp_path / "run" / "rounds.jsonl").read_text()
+    again = moonfl.resume(tmp_path / "run")
+    assert same(results_of(again), results_of(done))
+    assert (tmp_path / "run" / "rounds.jsonl").read_text() == before
+
+
+def test_solo_is_read(tmp_path: Path) -> None:
+    exp = replace(with_algorithm(QUICK, "solo"), sample_fraction=1.0)
+    done = moonfl.run(exp, tmp_path / "run", workers=1)
+    assert same(results_of(moonfl.resume(tmp_path / "run")), results_of(done))
+
+
+def build_faults(folder: Path) -> Path:
+    library = folder / "faults.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", str(HERE / "faults.c"), "-o", str(library)], check=True)
+    return library
+
+
+@pytest.mark.parametrize("fault", ["kill", "full"])
+def test_the_end_at_every_write_fsync_and_rename(fault: str, tmp_path: Path) -> None:
+    """kill: kill -9 in the middle of each of them. full: the disk is full from there on, and then has room again."""
+    library, folder = build_faults(tmp_path), tmp_path / "runs"
+    folder.mkdir()
+    words = [sys.executable, str(HERE / "faults.py"), str(library), str(folder), fault]
+    done = subprocess.run(
+        words, env=os.environ | {"LD_PRELOAD": str(library)}, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 40
+
+
+def moonfl_process(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "moonfl", *words], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+LONG = ["parties=4", "rounds=40", "epochs=2", "batch_size=32", "mu=1"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    assert cli.main(["run", *LONG, "--out", str(folder / "run"), "--workers", "1"]) == 0
+    return load_file(folder / "run" / "checkpoint" / "server-40.safetensors")
+
+
+@pytest.mark.parametrize("trial", range(4))
+def test_twenty_kills_at_random_moments(trial: int, uninterrupted: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    """Five kills of the whole run with its pool, in each of four runs, each time resumed."""
+    moments = random.Random(trial)
+    words = ["run", *LONG, "--out", "run", "--workers", "2"]
+    for _ in range(5):
+        process = moonfl_process(*words, cwd=tmp_path)
+        deadline = time.monotonic() + 60
+        before = progress(tmp_path / "run")
+        while process.poll() is None and progress(tmp_path / "run") == before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 0.6))
+        process.kill()
+        process.communicate(timeout=60)
+        words = ["resume", "run", "--workers", "2"]
+    process = moonfl_process(*words, cwd=tmp_path)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert same(load_file(tmp_path / "run" / "checkpoint" / "server-40.safetensors"), uninterrupted)
+    assert progress(tmp_path / "run") == 40
+
+
+def progress(directory: Path) -> int:
+    """Rounds recorded."""
+    path = directory / "rounds.jsonl"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def cut_index(folder: Path) -> str:
+    path = folder / "round-3.json"
+    path.write_bytes(path.read_bytes()[:-20])
+    return "round-3.json is damaged"
+
+
+def flip_server(folder: Path) -> str:
+    path = folder / "server-3.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    return "server-3.safetensors is damaged"
+
+
+def cut_party(folder: Path) -> str:
+    path = next(folder.glob("party-*-round-2.safetensors"))
+    path.write_bytes(path.read_bytes()[:100])
+    return f"{path.name} is damaged"
+
+
+def lose_party(folder: Path) -> str:
+    path = next(folder.glob("party-*-round-2.safetensors"))
+    path.unlink()
+    return f"{path.name} cannot be read"
+
+
+def newer_format(folder: Path) -> str:
+    path = folder / "round-3.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    return "format 99, this version of moonfl reads format 1"
+
+
+def foreign(folder: Path) -> str:
+    path = folder / "round-3.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"experiment": "another"}))
+    return "belongs to another experiment"
+
+
+def not_an_index(folder: Path) -> str:
+    (folder / "round-3.json").write_text('{"format": 1, "experiment": 3, "parties": 7}')
+    return "round-3.json"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [cut_index, flip_server, cut_party, lose_party, newer_format, foreign, not_an_index],
+    ids=lambda f: f.__name__,
+)
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_good(
+    damage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    start(QUICK, out, 3)
+    message = damage(out / "checkpoint")
+    facts = (out / "rounds.jsonl").read_text()
+    assert cli.main(["resume", str(out)]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert f"`moonfl resume {out} --previous` goes on from the checkpoint before it" in err
+    assert (out / "rounds.jsonl").read_text() == facts
+    resumed = moonfl.resume(out, previous=True, workers=1)
+    assert same(results_of(resumed), results_of(moonfl.run(QUICK, workers=1)))
+
+
+def test_both_damaged_says_how_to_start_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start(QUICK, tmp_path / "run", 3)
+    for path in (tmp_path / "run" / "checkpoint").glob("round-*.json"):
+        path.write_text("{}")
+    assert cli.main(["resume", str(tmp_path / "run"), "--previous"]) == 2
+    assert f"`moonfl run {tmp_path / 'run' / 'experiment.toml'}` starts the run again" in capsys.readouterr().err
+
+
+def test_what_cannot_be_resumed_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start(QUICK, tmp_path / "run", 3)
+
+    def refused(change, message: str) -> None:
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path / "run", copy)
+        change(copy)
+        assert cli.main(["resume", str(copy)]) == 2
+        assert message in capsys.readouterr().err
+        shutil.rmtree(copy)
+
+    refused(lambda d: (d / "experiment.toml").unlink(), "holds no run")
+    refused(lambda d: (d / "experiment.toml").write_text("rounds = 'x'"), "experiment.toml")
+    refused(lambda d: (d / "rounds.jsonl").write_text(""), "has not the 3 rounds that the checkpoint has")
+    refused(lambda d: (d / "rounds.jsonl").write_text("[]\n[]\n[]\n"), "cannot be resumed")
+    refused(lambda d: (d / "partition.json").unlink(), "partition.json")
+    refused(lambda d: (d / "partition.json").write_text('{"sha256": "other"}'), "digits is not as it was when")
+    refused(lambda d: [p.unlink() for p in (d / "checkpoint").glob("round-*")], "holds no checkpoint")
+
+
+def test_a_run_directory_in_use_is_locked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start(QUICK, tmp_path / "run", 2)
+    descriptor = os.open(tmp_path / "run", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        for words in (
+            ["resume", str(tmp_path / "run")],
+            ["run", "rounds=1", "--force", "--out", str(tmp_path / "run")],
+        ):
+            assert cli.main(words) == 2
+            assert "is in use by another run" in capsys.readouterr().err
+    finally:
+        os.close(descriptor)
+    assert moonfl.resume(tmp_path / "run", workers=1).rounds[-1]["round"] == 4
+
+
+def test_ctrl_c_tells_how_to_go_on(tmp_path: Path) -> None:
+    process = moonfl_process("run", "rounds=100000", "epochs=1", "--out", "run", cwd=tmp_path)
+    while progress(tmp_path / "run") < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "moonfl: interrupted; `moonfl resume run` goes on from the last finished round"
+
+
+def test_another_version_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start(QUICK, tmp_path / "run", 2)
+    path = tmp_path / "run" / "experiment.toml"
+    path.write_text(path.read_text().replace(f'torch = "{torch.__version__}"', 'torch = "1.0"'))
+    moonfl.resume(tmp_path / "run", workers=1)
+    assert "torch 1.0 is now" in capsys.readouterr().err
+
+
+def test_only_two_checkpoints_are_kept(tmp_path: Path) -> None:
+    moonfl.run(replace(QUICK, sample_fraction=1.0, rounds=6), tmp_path / "run", workers=1)
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoint").iterdir())
+    parties = [f"party-{i}-round-{t}.safetensors" for i in range(4) for t in (4, 5)]
+    assert names == [*parties, "round-5.json", "round-6.json", "server-5.safetensors", "server-6.safetensors"]
