@@ -24,6 +24,7 @@ from .errors import InputError, RunError
 from .experiment import Experiment
 from .federation import aggregate, init_server
 from .local import Workbench
+from .models import build_model
 from .task import Task, make_task
 from .types import Batch, Party
 
@@ -148,6 +149,20 @@ def fma_peak() -> float | None:
     n = 2_000_000
     seconds = best_of({"peak": lambda: native.moonfl_multiply_add(n)}, 8)["peak"]
     return 2.0 * 10 * lanes * n / seconds
+
+
+def seconds_a_sample(exp: Experiment, shape: tuple[int, ...], batch: int = 8) -> float:
+    """Of a training step, one thread; the better of two after a first."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    model = build_model(str(exp.model), shape, 10, exp.head, exp.out_dim).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    x, times = torch.randn(batch, *shape).contiguous(memory_format=torch.channels_last), []
+    for _ in range(3):
+        start = time.perf_counter()
+        model(x).logits.sum().backward()
+        times.append(time.perf_counter() - start)
+    torch.set_num_threads(threads)
+    return min(times[1:]) / batch
 
 
 def round_seconds(exp: Experiment, task: Task, workers: int | None = None, repeats: int = 2) -> float:

@@ -1,20 +1,17 @@
 """`moonfl reproduce`: run what is missing of a table or figure of the paper, and set it beside the paper's numbers."""
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from . import api, beside
+from .bench import seconds_a_sample
 from .data import directory, load
 from .engines import num_cores
 from .errors import InputError, say, unknown
 from .experiment import Experiment, part_name, to_toml
 from .files import atomic, write_atomically
-from .models import build_model
 from .progress import Progress
 from .record import SETTINGS
 from .report.groups import SMALL
@@ -162,25 +159,10 @@ def estimate(exp: Experiment, cost: dict[tuple[str, str | None], float]) -> floa
     """Seconds of training; MOON's frozen models count as one more forward pass each."""
     key = (exp.dataset, exp.model)
     if key not in cost:
-        cost[key] = seconds_a_sample(exp)
+        cost[key] = seconds_a_sample(exp, SHAPES[exp.dataset])
     share = exp.parties_per_round() / exp.parties
     extra = (2 + getattr(exp.algorithm, "negatives", 0)) / 3 if part_name(exp.algorithm) == "moon" else 1.0
     return cost[key] * TRAINING[exp.dataset] * exp.epochs * exp.rounds * share * extra / num_cores()
-
-
-def seconds_a_sample(exp: Experiment, batch: int = 8) -> float:
-    """Of a training step, one thread; the better of two after a first."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    shape = SHAPES[exp.dataset]
-    model = build_model(str(exp.model), shape, 10, exp.head, exp.out_dim).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    x, times = torch.randn(batch, *shape).contiguous(memory_format=torch.channels_last), []
-    for _ in range(3):
-        start = time.perf_counter()
-        model(x).logits.sum().backward()
-        times.append(time.perf_counter() - start)
-    torch.set_num_threads(threads)
-    return min(times[1:]) / batch
 
 
 def duration(seconds: float) -> str:

@@ -14,23 +14,51 @@ static struct convpool layer(int c, int h, int w, int o, int k, int nchw)
     return s;
 }
 
-/* n rows of `count` floats -> [count][16], lanes past n zero; in blocks that stay in the cache */
-static void to_lanes(const float *from, long count, int n, float *to)
+typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
+#if defined(__clang__)
+#define PICK(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+typedef int32_t places __attribute__((vector_size(16)));
+#define PICK(a, b, i, j, k, l) __builtin_shuffle(a, b, (places){i, j, k, l})
+#endif
+
+/* Four rows of four floats, `from_row` apart, become columns. */
+static INLINE void turn(const float *from, long from_row, float *to, long to_row)
 {
-    for (long e = 0; e < count; e += LANES) {
-        const long end = e + LANES < count ? e + LANES : count;
-        for (int lane = 0; lane < LANES; lane++)
-            for (long i = e; i < end; i++) to[i * LANES + lane] = lane < n ? from[lane * count + i] : 0.0f;
+    quad in[4], half[4];
+    UNROLL for (int i = 0; i < 4; i++) in[i] = *(const quad *)(from + i * from_row);
+    UNROLL for (int i = 0; i < 2; i++) {
+        half[2 * i] = PICK(in[2 * i], in[2 * i + 1], 0, 4, 1, 5);
+        half[2 * i + 1] = PICK(in[2 * i], in[2 * i + 1], 2, 6, 3, 7);
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        *(quad *)(to + 2 * i * to_row) = PICK(half[i], half[i + 2], 0, 1, 4, 5);
+        *(quad *)(to + (2 * i + 1) * to_row) = PICK(half[i], half[i + 2], 2, 3, 6, 7);
     }
 }
 
+/* n rows of `count` floats -> [count][16], lanes past n zero */
+static void to_lanes(const float *from, long count, int n, float *to)
+{
+    long e = 0;
+    if (n == LANES)
+        for (; e + 4 <= count; e += 4)
+            UNROLL for (int lane = 0; lane < LANES; lane += 4)
+                turn(from + lane * count + e, count, to + e * LANES + lane, LANES);
+    for (; e < count; e++)
+        for (int lane = 0; lane < LANES; lane++) to[e * LANES + lane] = lane < n ? from[lane * count + e] : 0.0f;
+}
+
+/* and back */
 static void from_lanes(const float *from, long count, int n, float *to)
 {
-    for (long e = 0; e < count; e += LANES) {
-        const long end = e + LANES < count ? e + LANES : count;
-        for (int lane = 0; lane < n; lane++)
-            for (long i = e; i < end; i++) to[lane * count + i] = from[i * LANES + lane];
-    }
+    long e = 0;
+    if (n == LANES)
+        for (; e + 4 <= count; e += 4)
+            UNROLL for (int lane = 0; lane < LANES; lane += 4)
+                turn(from + e * LANES + lane, LANES, to + lane * count + e, count);
+    for (; e < count; e++)
+        for (int lane = 0; lane < n; lane++) to[lane * count + e] = from[e * LANES + lane];
 }
 
 /* [O][C][K][K] -> for each tile of channels [K][C][K][tile] */

@@ -1,24 +1,13 @@
 """Files of a report: each is written beside and renamed, and those of a replaced report go."""
 
-import os
 import re
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, RunError
+from ..files import atomic, write_atomically
 
 PAGE = "report.html"
 OURS = re.compile(r'href="([a-z0-9-]+\.(?:svg|png|csv|md))" download')
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """All of it or nothing."""
-    temporary = path.with_name(f"{path.name}.part")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def replace_report(out: Path, files: dict[str, bytes], page: str) -> Path:
@@ -28,11 +17,12 @@ def replace_report(out: Path, files: dict[str, bytes], page: str) -> Path:
         old = out / PAGE
         before = set(OURS.findall(old.read_text(encoding="utf-8"))) if old.exists() else set()
         for name, data in files.items():
-            replace_file(out / name, data)
-        replace_file(old, page.encode())
+            with atomic(out / name) as temporary:
+                temporary.write_bytes(data)
+        write_atomically(old, page)
         for name in before - files.keys():
             (out / name).unlink(missing_ok=True)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, RunError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"the report cannot be written to {out}: {reason}; choose another folder") from None
     return old

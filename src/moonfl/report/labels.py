@@ -1,5 +1,6 @@
 """Short names for groups: the method as papers write it, then only the settings that tell groups apart."""
 
+from collections import Counter
 from typing import Any
 
 from .reading import Fact
@@ -38,6 +39,12 @@ def order(settings: Fact) -> tuple[Any, ...]:
     )
 
 
+def usual(key: str, all_settings: list[Fact]) -> str | None:
+    """The value that most of five groups or more have: it need not be said, what differs from it is."""
+    value, count = Counter(repr(s.get(key)) for s in all_settings).most_common(1)[0]
+    return value if len(all_settings) >= 5 and 2 * count > len(all_settings) else None
+
+
 def method_labels(all_settings: list[Fact], federated: list[bool]) -> list[str]:
     """`MOON mu=5`; further settings of the method where two groups of it differ in them."""
     bases = []
@@ -49,9 +56,17 @@ def method_labels(all_settings: list[Fact], federated: list[bool]) -> list[str]:
     for base, settings, counts in zip(bases, all_settings, federated, strict=True):
         peers = [other for b, other in zip(bases, all_settings, strict=True) if b == base]
         own = [key for key in settings if key.startswith(("algorithm.", "server.")) and not key.endswith(".name")]
-        named = [key for key in own if (key in WEIGHTS and counts) or len({repr(p.get(key)) for p in peers}) > 1]
+        named = [
+            key for key in own if (key in WEIGHTS and counts) or repr(settings[key]) not in said_by_all(key, peers)
+        ]
         labels.append(" ".join([base, *(f"{key.removeprefix('algorithm.')}={show(settings[key])}" for key in named)]))
     return labels
+
+
+def said_by_all(key: str, peers: list[Fact]) -> set[str | None]:
+    """The values of a key that tell nothing: the only one there is, or the usual one."""
+    values = {repr(p.get(key)) for p in peers}
+    return values if len(values) == 1 else {usual(key, peers)}  # type: ignore[return-value]
 
 
 def distinguish(all_settings: list[Fact], federated: list[bool], length: tuple[str, ...]) -> list[str]:
@@ -67,7 +82,8 @@ def distinguish(all_settings: list[Fact], federated: list[bool], length: tuple[s
             chosen.append(key)
     texts = []
     for settings, counts in zip(all_settings, federated, strict=True):
-        named = [key for key in chosen if key in settings and (counts or key not in length)]
+        unusual = [key for key in chosen if repr(settings.get(key)) != usual(key, compared)]
+        named = [key for key in unusual if key in settings and (counts or key not in length)]
         texts.append(
             " ".join(
                 DATASETS.get(settings[k], show(settings[k])) if k == "dataset" else f"{k}={show(settings[k])}"

@@ -1,14 +1,13 @@
 """A partition as a table and as a heat map (party x class)."""
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
-from .files import replace_file
+from ..errors import InputError, RunError
+from ..files import atomic
 from .style import canvas, look, on_shade, shades
 
 if TYPE_CHECKING:
@@ -58,11 +57,10 @@ def draw(counts: NDArray[np.int64], classes: tuple[str, ...], title: str, subtit
 def heat_map(counts: NDArray[np.int64], classes: tuple[str, ...], title: str, path: Path) -> None:
     """Draw to `path`, PNG or SVG by its ending."""
     check_format(path)
-    data = io.BytesIO()
-    with look():
-        draw(counts, classes, title).savefig(data, format=path.suffix[1:], dpi=200)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, data.getvalue())
-    except OSError as error:
-        raise InputError(f"the heat map {path} cannot be written: {error.strerror}") from None
+        with atomic(path) as temporary, look():
+            draw(counts, classes, title).savefig(temporary, format=path.suffix[1:], dpi=200)
+    except (OSError, RunError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"the heat map {path} cannot be written: {reason}") from None

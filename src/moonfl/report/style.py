@@ -1,5 +1,6 @@
 """How figures look: Okabe and Ito's colours, which colour-blind people can tell apart, with dashes and markers."""
 
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,7 @@ def whole_rounds(axes: "Axes") -> None:
 
 def flip_over(axes: "Axes", names: list[str]) -> None:
     """Names down the left side, the first on top."""
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), [textwrap.fill(name, 40) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)

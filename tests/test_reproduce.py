@@ -1,0 +1,195 @@
+"""`moonfl reproduce`: every target at small scale, and its real presets on tiny files in the publishers' layouts."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from problems import write_cifar10, write_cifar100, write_tiny_imagenet
+
+from moonfl import analysis, beside, cli, reproduce, targets
+from moonfl.experiment import Experiment
+from moonfl.report.runs import Run
+from moonfl.targets import TARGETS, Entry
+
+
+@pytest.fixture(autouse=True)
+def few_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis, "POINTS", 20)
+
+
+@pytest.fixture(scope="module")
+def small_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shared by the targets, as they share runs."""
+    return tmp_path_factory.mktemp("small")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_target_at_small_scale(name: str, small_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", name, "--scale", "small", "--seeds", "1", "--rounds", "2", "--workers", "1"]
+    assert cli.main([*words, "--out", str(small_runs)]) == 0, capsys.readouterr().err
+    out = capsys.readouterr()
+    kind = TARGETS[name].kind
+    if kind == "distributions":
+        assert len(list(small_runs.glob(f"{name}-small-beta*.png"))) == 3
+        return
+    text = (small_runs / f"{name}-small.md").read_text()
+    assert "small scale, not the paper's setting" in text
+    assert (small_runs / f"{name}-small.csv").exists()
+    assert (small_runs / f"{name}-small.png").exists() == (kind == "tsne")
+    assert "small scale, not the paper's setting" in out.out
+    if kind != "statistics":
+        made = next((small_runs / "runs").iterdir()) / "experiment.toml"
+        assert 'scale = "small"' in made.read_text()
+
+
+def test_a_report_of_what_was_reproduced(small_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--scale", "small", "--seeds", "1", "--rounds", "2", "--workers", "1", "--out", str(small_runs)]
+    assert cli.main(["reproduce", "table1", *words]) == 0
+    assert cli.main(["report", str(small_runs / "runs"), "--out", str(small_runs / "report")]) == 0
+    assert "small scale" in (small_runs / "report" / "report.html").read_text()
+    capsys.readouterr()
+
+
+def test_finished_runs_are_kept_and_unfinished_ones_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", "temperature", "--scale", "small", "--seeds", "1", "--rounds", "3", "--workers", "1"]
+    assert cli.main([*words, "--out", str(tmp_path)]) == 0
+    first = capsys.readouterr()
+    runs = sorted((tmp_path / "runs").iterdir())
+    before = [(run / "rounds.jsonl").read_bytes() for run in runs]
+    lines = (runs[0] / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (runs[0] / "rounds.jsonl").write_text("".join(lines[:2]))
+    (runs[0] / "checkpoint" / "round-3.json").unlink()
+    assert cli.main([*words, "--out", str(tmp_path)]) == 0
+    again = capsys.readouterr()
+    assert again.out == first.out
+    assert again.err.count("run 1 of 3") + again.err.count("run 2 of 3") + again.err.count("run 3 of 3") == 1
+    assert [(run / "rounds.jsonl").read_bytes() for run in runs[1:]] == before[1:]
+
+
+@pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if "cifar10" in target.datasets])
+def test_the_real_presets_of_cifar10(name: str, small_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The paper's network, epochs and parties, one round, on a few images in the publisher's layout."""
+    if not (small_runs / "data").exists():
+        write_cifar10(small_runs / "data", per_file=60)
+    words = ["reproduce", name, "--dataset", "cifar10", "--seeds", "1", "--rounds", "1", "--workers", "1"]
+    out = small_runs / "real"
+    assert cli.main([*words, "--data-dir", str(small_runs / "data"), "--out", str(out)]) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    if TARGETS[name].kind == "accuracy":
+        assert "rounds 1, not the paper's 100" in shown
+        assert "paper, %" in shown
+
+
+@pytest.mark.parametrize("dataset", ["cifar100", "tiny-imagenet"])
+@pytest.mark.parametrize("name", ["scalability", "loss", "statistics", "distributions"])
+def test_the_other_data_sets(name: str, dataset: str, small_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the small network, as the table says; ResNet-50 itself runs in test_cli.py."""
+    if dataset not in TARGETS[name].datasets:
+        return
+    folder = small_runs / f"data-{dataset}"
+    if not folder.exists():
+        write_cifar100(folder, 1010) if dataset == "cifar100" else write_tiny_imagenet(folder, 12, 12)
+    words = ["reproduce", name, "--dataset", dataset, "--model", "simple-cnn", "--seeds", "1", "--rounds", "1"]
+    code = cli.main([*words, "--workers", "1", "--data-dir", str(folder), "--out", str(small_runs / dataset)])
+    shown = capsys.readouterr()
+    assert code == 0, shown.err
+    if TARGETS[name].kind == "accuracy":
+        assert "model simple-cnn, not the paper's resnet50" in shown.out
+
+
+def test_the_list_names_every_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["reproduce", "--list", "--scale", "small"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n{name} " in out for name in TARGETS)
+    assert "estimate" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["reproduce"], "name a target"),
+        (["reproduce", "tabel1"], "did you mean table1"),
+        (["reproduce", "iid", "--dataset", "cifar100"], "unknown data set of iid 'cifar100'"),
+        (["reproduce", "table1", "--model", "resnet51"], "did you mean resnet50"),
+        (["reproduce", "table1", "--dataset", "cifar10", "--data-dir", "nowhere"], "moonfl data get cifar10"),
+    ],
+)
+def test_wrong_input(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*words, "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_settings_of_the_paper() -> None:
+    """What distinguishes the targets, read off the experiments themselves."""
+    grid = {e.row: [exp.algorithm.mu for exp in e.trials.values()] for e in TARGETS["loss"].entries("cifar10")[1:2]}
+    assert grid == {"l2 norm": [0.001, 0.01, 0.1, 1, 5, 10]}
+    assert [e.at for e in TARGETS["scalability"].entries("cifar100")[:4]] == [100, 200, 250, 500]
+    assert {e.trials[""].parties_per_round() for e in TARGETS["scalability"].entries("cifar100")[:4]} == {50, 20}
+    slow = TARGETS["curves"].entries("cifar10")[-1]
+    assert (slow.row, slow.trials[""].algorithm.mu) == ("FedProx, mu 1", 1)
+    for e in TARGETS["negatives"].entries("cifar10"):
+        assert [exp.algorithm.mu for exp in e.trials.values()] == [0.1, 1, 5, 10]
+    momenta = [exp.server.momentum for exp in TARGETS["fedavgm"].entries("cifar10")[-1].trials.values()]
+    assert momenta == [0.1, 0.7, 0.9]
+    solo = TARGETS["table1"].entries("cifar10")[-1].trials[""]
+    assert (solo.rounds, solo.epochs) == (1, 300)
+    assert all(not e.trials[""].head for e in TARGETS["head"].entries("cifar10")[:5])
+
+
+def made_run(accuracies: list[float], seconds: float = 1.0) -> Run:
+    facts = [{"round": t + 1, "accuracy": a, "seconds": seconds} for t, a in enumerate(accuracies)]
+    return Run(Path("run"), {"rounds": len(facts)}, {}, {}, facts, None, {})
+
+
+def entries_and_runs() -> tuple[list[Entry], beside.Runs]:
+    fedavg, moon = (replace(targets.preset("cifar10", m), rounds=4) for m in ("fedavg", "moon"))
+    runs = {
+        fedavg: {0: made_run([0.1, 0.3, 0.4, 0.5], 2.0), 1: made_run([0.1, 0.3, 0.5, 0.6], 2.0)},
+        moon: {0: made_run([0.1, 0.5, 0.5, 0.6], 3.0), 1: made_run([0.1, 0.3, 0.5, 0.59], 3.0)},
+    }
+    return [Entry("FedAvg", {"": fedavg}, "100"), Entry("MOON", {"": moon}, "27")], runs
+
+
+def test_differences_are_paired_by_seed() -> None:
+    entries, runs = entries_and_runs()
+    entries = [replace(entries[0], paper="66.3 ± 0.5"), replace(entries[1], paper="69.1")]
+    table = beside.accuracies("x", "x", entries, runs, False)
+    moon = dict(zip([column.name for column in table.columns], table.rows[1], strict=True))
+    assert moon["minus FedAvg"].mean == pytest.approx((0.1 - 0.01) / 2)
+    assert moon["ours, %"].mean == pytest.approx(0.595)
+    assert moon["difference"] == pytest.approx(0.595 - 0.691)
+    assert moon["seeds"] == 2
+
+
+def test_rounds_to_fedavgs_accuracy_are_per_seed() -> None:
+    entries, runs = entries_and_runs()
+    fedavg, moon = beside.rounds("x", "x", entries, runs, False).rows
+    assert fedavg[2] == (4, 4)
+    assert moon[2] == (2, "not reached")  # 0.5 in round 2; 0.6 never
+    assert moon[3].mean == pytest.approx(2)
+
+
+def test_seconds_are_compared_as_ratios() -> None:
+    entries, runs = entries_and_runs()
+    _, moon = beside.seconds(
+        "x", "x", [replace(entries[0], paper="330"), replace(entries[1], paper="337")], runs, False
+    ).rows
+    assert moon[3:5] == (pytest.approx(337 / 330), pytest.approx(1.5))
+
+
+def test_what_was_tuned_is_shown_whole_and_the_best_is_marked() -> None:
+    _, runs = entries_and_runs()
+    a, b = runs
+    tuned = [Entry("FedProx", {"mu 1": a, "mu 2": b}, "66.9")]
+    table = beside.accuracies("x", "x", tuned, runs, False)
+    assert "mu 2 (chosen on test data, as in the paper)" in table.rows[0]
+    grid = beside.grid("x", "x", tuned, runs)
+    assert [row[1] for row in grid.rows] == ["mu 1", "mu 2"]
+    assert grid.rows[1][3] == "chosen on test data, as in the paper"
+
+
+def test_a_run_has_one_name_wherever_its_data_are() -> None:
+    exp = Experiment(seed=3)
+    assert reproduce.name_of(exp) == reproduce.name_of(replace(exp, data_dir="elsewhere"))
+    assert reproduce.name_of(exp) != reproduce.name_of(replace(exp, lr=0.02))
+    assert reproduce.name_of(exp).endswith("-seed3")
