@@ -36,6 +36,7 @@ def test_every_target_at_small_scale(name: str, small_runs: Path, capsys: pytest
     assert "small scale, not the paper's setting" in text
     assert (small_runs / f"{name}-small.csv").exists()
     assert (small_runs / f"{name}-small.png").exists() == (kind == "tsne")
+    assert (small_runs / f"{name}-small" / "report.html").exists() == (kind == "curves")
     assert "small scale, not the paper's setting" in out.out
     if kind != "statistics":
         made = next((small_runs / "runs").iterdir()) / "experiment.toml"
@@ -159,6 +160,8 @@ def test_differences_are_paired_by_seed() -> None:
     assert moon["ours, %"].mean == pytest.approx(0.595)
     assert moon["difference"] == pytest.approx(0.595 - 0.691)
     assert moon["seeds"] == 2
+    equal = beside.accuracies("x", "x", [entries[0], replace(entries[0], row="FedProx")], runs, False)
+    assert [c.name for c in equal.columns].count("minus FedAvg") == 1  # no difference is a difference of 0
 
 
 def test_rounds_to_fedavgs_accuracy_are_per_seed() -> None:

@@ -17,6 +17,7 @@ from .targets import TARGETS, Entry, Target
 
 Runs = dict[Experiment, dict[int, Run]]  # by experiment (its seed 0) and seed
 CHOSEN = "chosen on test data, as in the paper"
+FEDAVG = ("FedAvg", "none (FedAvg)", "0 (FedAvg)")  # rows that the others are compared with
 NOT_REACHED = "not reached"
 
 
@@ -59,7 +60,7 @@ def best(entry: Entry, runs: Runs) -> str:
 
 def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
     """paper | ours | difference, and the difference from FedAvg paired by seed."""
-    fedavg = {e.column: by_seed(e, "", runs) for e in entries if e.row in ("FedAvg", "none (FedAvg)", "0 (FedAvg)")}
+    fedavg = {e.column: by_seed(e, "", runs) for e in entries if e.row in FEDAVG}
     rows = []
     for e in entries:
         label = best(e, runs)
@@ -68,7 +69,7 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
         paper = float(e.paper.split()[0]) / 100 if e.paper else None
         gap = shown.mean - paper if shown is not None and paper is not None and not small else None
         base = fedavg.get(e.column, {})
-        paired = spread([ours[s] - base[s] for s in ours if s in base]) if base and base != ours else None
+        paired = None if e.row in FEDAVG else spread([ours[s] - base[s] for s in ours if s in base])
         chosen = f"{label} ({CHOSEN})" if len(e.trials) > 1 else ""
         rows.append((e.row, e.column, chosen, e.paper or "figure only", shown, gap, paired, len(ours)))
     paper_name = "paper, % (another setting)" if small else "paper, %"
@@ -144,9 +145,14 @@ def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool
 
 def statistics(stem: str, entry: Entry, sizes: NDArray[np.int64], test: int, small: bool) -> Table:
     ours = f"{sizes.mean():,.0f} ± {sizes.std():,.0f}"
-    columns = (Column("data set"), Column("paper"), Column("ours"), Column("test samples", whole))
-    title = f"samples a party{f' ({SMALL})' if small else ''}"
-    return Table(stem, title, columns, [(entry.row, entry.paper, ours, test)])
+    columns = (
+        Column("data set"),
+        Column("paper (of another)" if small else "paper"),
+        Column("ours"),
+        Column("test samples", whole),
+    )
+    title = f"Samples a party, mean and deviation{f' ({SMALL})' if small else ''}"
+    return Table(stem, title, columns, [("digits" if small else entry.row, entry.paper, ours, test)])
 
 
 def without_empty(table: Table) -> Table:
@@ -175,7 +181,7 @@ def four_models(title: str, entries: list[Entry], runs: Runs, path: Path) -> Non
         labels = np.array(stored["labels"])
         for c, name in enumerate((run.partition or {})["classes"]):
             axes.scatter(x[labels == c], y[labels == c], color=f"C{c}", s=9, linewidths=0, label=name)
-        axes.set(xticks=[], yticks=[], title=f"{e.row} (accuracy {100 * value(run, None):.1f} %)")
+        axes.set(xticks=[], yticks=[], title=e.row)
     handles, names = axes.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
     figure.savefig(path, dpi=140, format="png")

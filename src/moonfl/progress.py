@@ -32,6 +32,8 @@ class Progress:
     def __call__(self, fact: Fact) -> None:
         accuracy = f"accuracy {100 * fact['accuracy']:.1f} %"
         if self.bar is not None:
+            if self.bar.n == 0:  # a resumed run starts where it was, and its earlier rounds say nothing of the pace
+                self.bar.initial = self.bar.n = fact["round"] - 1
             self.bar.set_postfix_str(accuracy, refresh=False)
             self.bar.update()
         else:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import api, beside
+from . import api, beside, report
 from .bench import seconds_a_sample
 from .data import directory, load
 from .engines import num_cores
@@ -91,11 +91,15 @@ def made(name: str, dataset: str, entries: list[Entry], options: Options) -> Ite
     for number, (exp, seed) in enumerate(wanted, 1):
         where = f"{stem}, run {number} of {len(wanted)}"
         runs.setdefault(exp, {})[seed] = complete(replace(exp, seed=seed), options, where)
-    title = f"{target.where}, {dataset}: {target.title.lower()}{beside.setting(name, dataset, entries, options.small)}"
+    on = f"digits in place of {dataset}" if options.small else dataset
+    title = f"{target.where}, {on}: {target.title}{beside.setting(name, dataset, entries, options.small)}"
     if target.kind == "tsne":
         with atomic(options.out / f"{stem}.png") as path:
             beside.four_models(title, entries, runs, path)
         say(f"{options.out / stem}.png has the figure")
+    if target.kind == "curves":
+        paths = [run.path for of_seed in runs.values() for run in of_seed.values()]
+        say(f"{report.write(paths, options.out / stem)} has the figure")
     yield from beside.tables(target, stem, title, entries, runs, options.small)
 
 
