@@ -28,15 +28,17 @@ def test_every_target_at_small_scale(name: str, small_runs: Path, capsys: pytest
     words = ["reproduce", name, "--scale", "small", "--seeds", "1", "--rounds", "2", "--workers", "1"]
     assert cli.main([*words, "--out", str(small_runs)]) == 0, capsys.readouterr().err
     out = capsys.readouterr()
-    kind = TARGETS[name].kind
+    kind, stem = TARGETS[name].kind, f"{name}-small-2rounds"
     if kind == "distributions":
-        assert len(list(small_runs.glob(f"{name}-small-beta*.png"))) == 3
+        assert len(list(small_runs.glob(f"{stem}-beta*.png"))) == 3
         return
-    text = (small_runs / f"{name}-small.md").read_text()
+    assert (small_runs / f"{stem}.png").exists() == (kind == "tsne")
+    assert (small_runs / stem / "report.html").exists() == (kind == "curves")
+    if kind == "tsne":
+        return
+    text = (small_runs / f"{stem}.md").read_text()
     assert "small scale, not the paper's setting" in text
-    assert (small_runs / f"{name}-small.csv").exists()
-    assert (small_runs / f"{name}-small.png").exists() == (kind == "tsne")
-    assert (small_runs / f"{name}-small" / "report.html").exists() == (kind == "curves")
+    assert (small_runs / f"{stem}.csv").exists()
     assert "small scale, not the paper's setting" in out.out
     if kind != "statistics":
         made = next((small_runs / "runs").iterdir()) / "experiment.toml"
@@ -82,20 +84,36 @@ def test_the_real_presets_of_cifar10(name: str, small_runs: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("dataset", ["cifar100", "tiny-imagenet"])
-@pytest.mark.parametrize("name", ["scalability", "loss", "statistics", "distributions"])
+@pytest.mark.parametrize("name", ["scalability", "heterogeneity", "loss", "statistics", "distributions"])
 def test_the_other_data_sets(name: str, dataset: str, small_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the small network, as the table says; ResNet-50 itself runs in test_cli.py."""
     if dataset not in TARGETS[name].datasets:
         return
-    folder = small_runs / f"data-{dataset}"
+    samples = 1010 if name == "scalability" else 200
+    folder = small_runs / f"data-{dataset}-{samples}"
     if not folder.exists():
-        write_cifar100(folder, 1010) if dataset == "cifar100" else write_tiny_imagenet(folder, 12, 12)
+        write_cifar100(folder, samples) if dataset == "cifar100" else write_tiny_imagenet(folder, 12, 12)
     words = ["reproduce", name, "--dataset", dataset, "--model", "simple-cnn", "--seeds", "1", "--rounds", "1"]
-    code = cli.main([*words, "--workers", "1", "--data-dir", str(folder), "--out", str(small_runs / dataset)])
+    code = cli.main(
+        [*words, "--workers", "1", "--data-dir", str(folder), "--out", str(small_runs / folder.name / "out")]
+    )
     shown = capsys.readouterr()
     assert code == 0, shown.err
     if TARGETS[name].kind == "accuracy":
         assert "model simple-cnn, not the paper's resnet50" in shown.out
+
+
+def test_a_run_that_diverges_is_said_and_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    wild = targets.small(replace(targets.preset("cifar10", "fedprox"), lr=30.0))
+    calm = targets.small(targets.preset("cifar10", "fedavg"))
+    entries = [Entry("FedAvg", {"": calm}, "66.3"), Entry("FedProx", {"": wild}, "66.9")]
+    monkeypatch.setitem(TARGETS, "table1", replace(TARGETS["table1"], entries=lambda dataset: entries))
+    options = reproduce.Options(tmp_path, seeds=1, rounds=30, workers=1)
+    for _ in range(2):
+        reproduce.reproduce("table1", replace(options, dataset="cifar10"))
+        assert "diverged" in capsys.readouterr().out
 
 
 def test_the_list_names_every_target(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,6 +129,7 @@ def test_the_list_names_every_target(capsys: pytest.CaptureFixture[str]) -> None
         (["reproduce"], "name a target"),
         (["reproduce", "tabel1"], "did you mean table1"),
         (["reproduce", "iid", "--dataset", "cifar100"], "unknown data set of iid 'cifar100'"),
+        (["reproduce", "all", "--dataset", "cifar11"], "did you mean cifar10"),
         (["reproduce", "table1", "--model", "resnet51"], "did you mean resnet50"),
         (["reproduce", "table1", "--dataset", "cifar10", "--data-dir", "nowhere"], "moonfl data get cifar10"),
     ],
@@ -167,9 +186,9 @@ def test_differences_are_paired_by_seed() -> None:
 def test_rounds_to_fedavgs_accuracy_are_per_seed() -> None:
     entries, runs = entries_and_runs()
     fedavg, moon = beside.rounds("x", "x", entries, runs, False).rows
-    assert fedavg[2] == (4, 4)
-    assert moon[2] == (2, "not reached")  # 0.5 in round 2; 0.6 never
-    assert moon[3].mean == pytest.approx(2)
+    assert fedavg[2:4] == ("1.0", (4, 4))
+    assert moon[2:4] == ("3.7", (2, "not reached"))  # 0.5 in round 2; 0.6 never
+    assert moon[4].mean == pytest.approx(2)
 
 
 def test_seconds_are_compared_as_ratios() -> None:

@@ -21,9 +21,11 @@ from test_contract import same
 import moonfl
 from moonfl import cli
 from moonfl.algorithms import ALGORITHMS, MOON
+from moonfl.data import load
 from moonfl.experiment import Experiment
 from moonfl.record import Result
 from moonfl.servers import SERVERS
+from moonfl.task import make_partition
 
 HERE = Path(__file__).parent
 QUICK = Experiment(parties=4, rounds=4, epochs=1, batch_size=64, sample_fraction=0.5, algorithm=MOON(mu=1))
@@ -213,7 +215,9 @@ def test_both_damaged_says_how_to_start_again(tmp_path: Path, capsys: pytest.Cap
     for path in (tmp_path / "run" / "checkpoint").glob("round-*.json"):
         path.write_text("{}")
     assert cli.main(["resume", str(tmp_path / "run"), "--previous"]) == 2
-    assert f"`moonfl run {tmp_path / 'run' / 'experiment.toml'}` starts the run again" in capsys.readouterr().err
+    out = tmp_path / "run"
+    assert f"`moonfl run {out / 'experiment.toml'} --out {out} --force` starts the run again" in capsys.readouterr().err
+    assert cli.main(["run", str(out / "experiment.toml"), "--out", str(out), "--force", "--workers", "1"]) == 0
 
 
 def test_what_cannot_be_resumed_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +234,7 @@ def test_what_cannot_be_resumed_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     refused(lambda d: (d / "experiment.toml").unlink(), "holds no run")
     refused(lambda d: (d / "experiment.toml").write_text("rounds = 'x'"), "experiment.toml")
     refused(lambda d: (d / "rounds.jsonl").write_text(""), "has not the 3 rounds that the checkpoint has")
-    refused(lambda d: (d / "rounds.jsonl").write_text("[]\n[]\n[]\n"), "cannot be resumed")
+    refused(lambda d: (d / "rounds.jsonl").write_text("[]\n[]\n[]\n"), "rounds.jsonl is missing or damaged")
     refused(lambda d: (d / "partition.json").unlink(), "partition.json")
     refused(lambda d: (d / "partition.json").write_text('{"sha256": "other"}'), "digits is not as it was when")
     refused(lambda d: [p.unlink() for p in (d / "checkpoint").glob("round-*")], "holds no checkpoint")
@@ -269,6 +273,49 @@ def test_another_version_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path.write_text(path.read_text().replace(f'torch = "{torch.__version__}"', 'torch = "1.0"'))
     moonfl.resume(tmp_path / "run", workers=1)
     assert "torch 1.0 is now" in capsys.readouterr().err
+
+
+def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "project" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "project" / "checkpoint" / "model.pt").write_text("precious")
+    assert cli.main(["run", "rounds=1", "--out", str(tmp_path / "project")]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert (tmp_path / "project" / "checkpoint" / "model.pt").read_text() == "precious"
+
+
+def test_the_data_may_have_moved(tmp_path: Path) -> None:
+    start(QUICK, tmp_path / "run", 2)
+    resumed = moonfl.resume(tmp_path / "run", data_dir=str(tmp_path), workers=1)
+    assert same(results_of(resumed), results_of(moonfl.run(QUICK, workers=1)))
+
+
+def test_a_kill_in_the_middle_of_going_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--previous removes the newer checkpoint first and cuts the facts then; ended between, it still goes on."""
+    start(QUICK, tmp_path / "run", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr("moonfl.record.write_atomically", stop)
+        with pytest.raises(StopError):
+            moonfl.resume(tmp_path / "run", previous=True, workers=1)
+    assert same(results_of(moonfl.resume(tmp_path / "run", workers=1)), results_of(moonfl.run(QUICK, workers=1)))
+
+
+def stop(*args: object) -> None:
+    raise StopError
+
+
+def test_solo_with_a_party_that_cannot_train(tmp_path: Path) -> None:
+    """A single sample and BatchNorm: that party has no model, and the rest of the run is kept."""
+    exp = Experiment(
+        model="resnet18", parties=12, min_samples=1, beta=0.02, epochs=1, rounds=1, algorithm=moonfl.Solo()
+    )
+    seeds = (s for s in range(200) if 1 in sizes(replace(exp, partition_seed=s)))
+    result = moonfl.run(replace(exp, partition_seed=next(seeds)), tmp_path / "run", workers=2)
+    assert len(result.models) < 12
+    assert (tmp_path / "run" / "final.json").exists()
+
+
+def sizes(exp: Experiment) -> list[int]:
+    return make_partition(exp, load("digits", Path("data"))).sizes().tolist()
 
 
 def test_only_two_checkpoints_are_kept(tmp_path: Path) -> None:

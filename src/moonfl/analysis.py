@@ -16,7 +16,7 @@ from .engines.embedded import one_thread
 from .experiment import Experiment
 from .local import Workbench
 from .task import EVALUATION_BATCH, Task
-from .types import Output, Server, Update
+from .types import Output, Params, Server, Update
 
 LOOKED_AT = 10_000  # training samples of all parties together that their accuracy is taken over
 POINTS = 400  # test samples in a t-SNE figure, and behind a similarity
@@ -36,13 +36,17 @@ def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) 
         confusion = sum(_confusion(task, _model(bench, params)) for params in models.values())
         first = _model(bench, next(iter(models.values())))
         z = _run(task, first, task.test, some).z
-        last = updates[0]
-        local = _run(task, _model(bench, {**last.params, **last.buffers}), task.test, some).z.cpu().numpy()
-        parties = [_party(exp, task, bench, server, update, some, z) for update in updates]
+        trained = [update for update in updates if update.num_steps > 0]
+        local = z if not trained else _run(task, _model(bench, _whole(trained[0])), task.test, some).z
+        parties = [_party(exp, task, bench, server, update, some, z) for update in trained]
     return {
         "confusion": np.asarray(confusion).tolist(),
         "parties": parties,
-        "tsne": {"points": tsne(z.cpu().numpy()), "labels": task.test.y[some].tolist(), "local": tsne(local)},
+        "tsne": {
+            "points": tsne(z.cpu().numpy()),
+            "labels": task.test.y[some].tolist(),
+            "local": tsne(local.cpu().numpy()),
+        },
     }
 
 
@@ -56,7 +60,7 @@ def _party(
     rows = _sample(len(data.y), max(1, LOOKED_AT // exp.parties), exp.seed)
     fact["accuracy"] = float((_run(task, model, data, rows).logits.argmax(dim=1) == data.y[rows]).double().mean())
     if "global" in models:
-        local = _run(task, _model(bench, {**update.params, **update.buffers}), task.test, some).z
+        local = _run(task, _model(bench, _whole(update)), task.test, some).z
         fact["similarity"] = float(F.cosine_similarity(local, z).mean())
         fact["distance"] = tree.norm(tree.sub(server.params, update.params))
     return fact
@@ -70,7 +74,11 @@ def tsne(z: NDArray[np.float32]) -> list[list[float]]:
     return [[round(float(a), 2) for a in point] for point in made]
 
 
-def _model(bench: Workbench, params: Any) -> nn.Module:
+def _whole(update: Update) -> Params:
+    return {**update.params, **update.buffers}
+
+
+def _model(bench: Workbench, params: Params) -> nn.Module:
     bench.clear()
     return bench.module(params).eval()
 

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from . import checkpoint
@@ -10,7 +11,7 @@ from .engines import check_workers, make_engine
 from .errors import InputError, say
 from .experiment import Experiment, from_toml, read_versions
 from .federation import run as run_federation
-from .record import CHECKPOINT, SETTINGS, Fact, Recorder, Result, locked, new_directory, read_facts, versions
+from .record import CHECKPOINT, SETTINGS, Fact, Recorder, Result, go_back, locked, new_directory, read_facts, versions
 from .states import States
 from .task import Task, make_task
 
@@ -47,6 +48,7 @@ def resume(
     directory: str | Path,
     *,
     previous: bool = False,
+    data_dir: str | None = None,
     workers: int | None = None,
     state_memory: int | None = None,
     task: Task | None = None,
@@ -54,19 +56,20 @@ def resume(
 ) -> Result:
     """Go on with a run that ended early, bit for bit as if it had not; `previous`: from the last checkpoint but one.
 
-    A run that is finished is read, not run again.
+    A run that is finished is read, not run again. `data_dir`: where the data are now, if they were moved.
     """
     check_workers(workers)
     directory = Path(directory)
     exp = experiment_of(directory)
+    exp = exp if data_dir is None else replace(exp, data_dir=data_dir)
     task = task or make_task(exp)
     with locked(directory):
         folder = directory / CHECKPOINT
         found = checkpoint.read(folder, exp, previous)
         _tell_versions(directory, found, exp)
         facts = read_facts(directory, found.rounds if found else 0, exp, task)
-        checkpoint.forget_after(folder, found.rounds if found else 0)
         folder.mkdir(exist_ok=True)
+        go_back(directory, facts, exp)
         states = States(state_memory, folder)
         states.restore(found.parties if found else {})
         return _carry_on(Recorder(exp, task, watch, directory, states, facts), workers, found)

@@ -19,6 +19,7 @@ Runs = dict[Experiment, dict[int, Run]]  # by experiment (its seed 0) and seed
 CHOSEN = "chosen on test data, as in the paper"
 FEDAVG = ("FedAvg", "none (FedAvg)", "0 (FedAvg)")  # rows that the others are compared with
 NOT_REACHED = "not reached"
+DIVERGED = "diverged"
 
 
 def setting(name: str, dataset: str, entries: list[Entry], small: bool) -> str:
@@ -35,6 +36,8 @@ def setting(name: str, dataset: str, entries: list[Entry], small: bool) -> str:
 
 
 def tables(target: Target, stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Iterator[Table]:
+    if target.kind == "tsne":
+        return
     if target.kind == "rounds":
         yield rounds(stem, title, entries, runs, small)
     elif target.kind == "seconds":
@@ -50,12 +53,12 @@ def value(run: Run, at: int | None) -> float:
 
 
 def by_seed(entry: Entry, label: str, runs: Runs) -> dict[int, float]:
-    return {seed: value(run, entry.at) for seed, run in sorted(runs[entry.trials[label]].items())}
+    return {seed: value(run, entry.at) for seed, run in sorted(runs.get(entry.trials[label], {}).items())}
 
 
 def best(entry: Entry, runs: Runs) -> str:
-    """The setting with the highest mean."""
-    return max(entry.trials, key=lambda label: float(np.mean(list(by_seed(entry, label, runs).values()))))
+    """The setting with the highest mean; one that diverged has none."""
+    return max(entry.trials, key=lambda label: float(np.mean([*by_seed(entry, label, runs).values()] or [-1])))
 
 
 def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
@@ -65,13 +68,13 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
     for e in entries:
         label = best(e, runs)
         ours = by_seed(e, label, runs)
-        shown = solo_spread(runs[e.trials[label]]) or spread(ours.values())
+        shown = solo_spread(runs.get(e.trials[label], {})) or spread(ours.values())
         paper = float(e.paper.split()[0]) / 100 if e.paper else None
         gap = shown.mean - paper if shown is not None and paper is not None and not small else None
         base = fedavg.get(e.column, {})
         paired = None if e.row in FEDAVG else spread([ours[s] - base[s] for s in ours if s in base])
         chosen = f"{label} ({CHOSEN})" if len(e.trials) > 1 else ""
-        rows.append((e.row, e.column, chosen, e.paper or "figure only", shown, gap, paired, len(ours)))
+        rows.append((e.row, e.column, chosen, e.paper or "figure only", shown or DIVERGED, gap, paired, len(ours)))
     paper_name = "paper, % (another setting)" if small else "paper, %"
     columns = (
         Column("method"), Column("column"), Column("setting"), Column(paper_name), Column("ours, %", percent),
@@ -84,7 +87,7 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
 def solo_spread(of_seed: dict[int, Run]) -> Spread | None:
     """Mean and deviation over parties, as the paper gives them for SOLO; None for other methods."""
     facts = [run.rounds[-1] for run in of_seed.values()]
-    if not all("accuracy_std" in fact for fact in facts):
+    if not facts or not all("accuracy_std" in fact for fact in facts):
         return None
     mean, deviation = (float(np.mean([fact[key] for fact in facts])) for key in ("accuracy", "accuracy_std"))
     return Spread(mean, deviation, len(facts))
@@ -99,26 +102,29 @@ def grid(stem: str, title: str, entries: list[Entry], runs: Runs) -> Table:
             if label == best(e, runs):
                 marked.add((len(rows), 2))
             chosen = CHOSEN if label == best(e, runs) else ""
-            rows.append((e.row, label, spread(by_seed(e, label, runs).values()), chosen))
+            rows.append((e.row, label, spread(by_seed(e, label, runs).values()) or DIVERGED, chosen))
     columns = (Column("method"), Column("setting"), Column("ours, %", percent), Column(""))
     return Table(f"{stem}-grid", f"{title}: every setting tried", columns, rows, marked=frozenset(marked))
 
 
 def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
     """Per seed: the first round at FedAvg's final accuracy of that seed."""
-    fedavg = by_seed(next(e for e in entries if e.row == "FedAvg"), "", runs)
+    base = next(e for e in entries if e.row == "FedAvg")
+    fedavg, length = by_seed(base, "", runs), base.trials[""].rounds
     rows = []
     for e in entries:
-        of_seed = runs[e.trials[""]]
-        first = {seed: reached(of_seed[seed], fedavg[seed]) for seed in sorted(of_seed)}
-        length = len(next(iter(of_seed.values())).rounds)
-        if e.row == "FedAvg":
+        of_seed = runs.get(e.trials[""], {})
+        first = {seed: reached(of_seed[seed], fedavg[seed]) for seed in sorted(of_seed.keys() & fedavg.keys())}
+        if e is base:
             first = dict.fromkeys(first, length)
         speed = spread([length / n if n else None for n in first.values()])
-        rows.append((e.row, e.paper, tuple(n or NOT_REACHED for n in first.values()), speed, len(first)))
-    paper_name = "paper (another setting)" if small else "paper"
-    columns = (Column("method"), Column(paper_name), Column("ours, each seed", whole), Column("speed-up", digits),
-               Column("seeds", whole))  # fmt: skip
+        papers = f"{int(base.paper) / int(e.paper):.1f}" if e.paper.isdecimal() else "<1"
+        rows.append((e.row, e.paper, papers, tuple(n or NOT_REACHED for n in first.values()), speed, len(first)))
+    other = " (another setting)" if small else ""
+    columns = (
+        Column("method"), Column(f"paper{other}"), Column(f"its speed-up{other}"), Column("ours, each seed", whole),
+        Column("speed-up", digits), Column("seeds", whole),
+    )  # fmt: skip
     note = "speed-up: FedAvg's rounds over the method's, mean ± deviation over the seeds that reached it"
     return Table(stem, title, columns, rows, note)
 
@@ -130,17 +136,23 @@ def reached(run: Run, accuracy: float) -> int | None:
 def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
     """Rounds after the first; machines differ, so what compares is the ratio to FedAvg."""
     found = {e.row: spread([np.mean([f["seconds"] for f in run.rounds[1:] or run.rounds])
-                            for run in runs[e.trials[""]].values()]) for e in entries}  # fmt: skip
+                            for run in runs.get(e.trials[""], {}).values()]) for e in entries}  # fmt: skip
     ours, papers = found["FedAvg"], float(next(e.paper for e in entries if e.row == "FedAvg"))
-    assert ours is not None
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for e in entries:
         mean = found[e.row]
-        assert mean is not None
-        rows.append((e.row, e.paper, mean, float(e.paper) / papers, mean.mean / ours.mean, mean.count))
+        ratio = mean.mean / ours.mean if mean is not None and ours is not None else None
+        count = mean.count if mean is not None else 0
+        rows.append((e.row, e.paper, mean or DIVERGED, float(e.paper) / papers, ratio, count))
     columns = (Column("method"), Column("paper, s (V100)"), Column("ours, s", digits), Column("paper / FedAvg", digits),
                Column("ours / FedAvg", digits), Column("seeds", whole))  # fmt: skip
-    return Table(stem, title, columns, rows, "seconds of a round, evaluation included; the first round is left out")
+    return Table(
+        stem,
+        title,
+        columns,
+        rows,
+        "seconds of a round, evaluation and checkpoint of the parties included; the first of several is left out",
+    )
 
 
 def statistics(stem: str, entry: Entry, sizes: NDArray[np.int64], test: int, small: bool) -> Table:
@@ -173,7 +185,9 @@ def four_models(title: str, entries: list[Entry], runs: Runs, path: Path) -> Non
     figure = Figure(figsize=(8.4, 8.6), layout="constrained")
     figure.suptitle(title, fontsize=11)
     for k, e in enumerate(entries):
-        run = next(iter(runs[e.trials[""]].values()))
+        run = next(iter(runs.get(e.trials[""], {}).values()), None)
+        if run is None:
+            continue
         stored = run.final["tsne"]
         local = e.row.endswith("a local model")
         x, y = np.array(stored["local" if local else "points"]).T

@@ -5,9 +5,10 @@ written first and the index last, so that a checkpoint is there whole or not at 
 kept. All randomness comes from (seed, purpose, round, party), so there is no generator to save.
 """
 
+import contextlib
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,9 @@ def read(folder: Path, exp: Experiment, previous: bool = False) -> Checkpoint | 
         server = _server(load(_checked(folder, index["server"]) or path))
         return Checkpoint(int(index["rounds"]), server, parties)
     except _DamageError as error:
-        raise InputError(f"{error}; {_way_out(folder, found, previous)}") from None
+        raise InputError(f"{error}; {_way_out(folder, exp, found, previous)}") from None
     except (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError):
-        raise InputError(f"{path} is not a checkpoint's index; {_way_out(folder, found, previous)}") from None
+        raise InputError(f"{path} is not a checkpoint's index; {_way_out(folder, exp, found, previous)}") from None
 
 
 def forget_after(folder: Path, rounds: int) -> None:
@@ -80,7 +81,8 @@ def indexes(folder: Path) -> list[Path]:
 
 
 def fingerprint(exp: Experiment) -> str:
-    return hashlib.sha256(to_toml(exp).encode()).hexdigest()
+    """Of all that decides the result; where the data lie and where it is computed does not."""
+    return hashlib.sha256(to_toml(replace(exp, data_dir="data", device="cpu")).encode()).hexdigest()
 
 
 class _DamageError(Exception):
@@ -128,11 +130,13 @@ def _checked(folder: Path, named: dict[str, Any]) -> Path | None:
     return path
 
 
-def _way_out(folder: Path, found: list[Path], previous: bool) -> str:
+def _way_out(folder: Path, exp: Experiment, found: list[Path], previous: bool) -> str:
     run = folder.parent
     if not previous and len(found) > 1:
-        return f"`moonfl resume {run} --previous` goes on from the checkpoint before it"
-    return f"`moonfl run {run / 'experiment.toml'}` starts the run again"
+        with contextlib.suppress(_DamageError):
+            _index(found[1], exp)
+            return f"`moonfl resume {run} --previous` goes on from the checkpoint before it"
+    return f"`moonfl run {run / 'experiment.toml'} --out {run} --force` starts the run again"
 
 
 def _sweep(folder: Path) -> None:
@@ -140,7 +144,7 @@ def _sweep(folder: Path) -> None:
     wanted = indexes(folder)[:2]
     names = {path.name for path in wanted} | {name for path in wanted for name in _files(path)}
     for path in folder.iterdir():
-        if path.name not in names:
+        if path.name not in names and not path.is_dir():
             path.unlink()
 
 

@@ -107,6 +107,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     sub = add("resume", "go on with a run that ended early, to the same bits")
     sub.add_argument("directory", metavar="DIR", help="the run directory")
     sub.add_argument("--previous", action="store_true", help="from the checkpoint before the newest")
+    sub.add_argument("--data-dir", metavar="DIR", help="where data sets lie now, if they were moved")
     add_engine(sub)
     add("list_presets", "list the presets, with the paper's accuracy", name="list")
     sub = add_what(add("partition", "show who has which samples, as a table and a heat map"))

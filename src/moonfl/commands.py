@@ -33,8 +33,9 @@ def resume(args: argparse.Namespace) -> None:
     out = Path(args.directory)
     exp = api.experiment_of(out)
     say(describe(exp))
+    given = {"previous": args.previous, "data_dir": args.data_dir}
     with Progress(exp.rounds) as progress:
-        finish(args, out, lambda: api.resume(out, previous=args.previous, watch=progress, **engine(args)))
+        finish(args, out, lambda: api.resume(out, **given, watch=progress, **engine(args)))
 
 
 def engine(args: argparse.Namespace) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def finish(args: argparse.Namespace, out: Path, work: Callable[[], Result]) -> N
     try:
         result = work()
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; {way_on}") from None
+        raise Interrupted(f"interrupted; {way_on}" if (out / SETTINGS).exists() else "interrupted") from None
     except RunError as error:
         stored = (out / SETTINGS).exists() and not isinstance(error, DivergenceError)
         raise RunError(f"{error}; {way_on}" if stored else str(error)) from None
@@ -99,7 +100,10 @@ def reproduce(args: argparse.Namespace) -> None:
     if args.list:
         print(paper.listing(options))
         return
-    paper.reproduce(paper.check(args.target), options)
+    try:
+        paper.reproduce(paper.check(args.target), options)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; the same command goes on where it was") from None
     print(f"tables in {args.out}; `moonfl report {Path(args.out) / 'runs'}` makes a page of the runs")
 
 

@@ -92,10 +92,10 @@ class Recorder:
         ]
         self.facts.append(fact)
         if self.directory is not None:
-            append_line(self.directory / ROUNDS, json.dumps(fact, allow_nan=False))
-            if t + 1 == self.exp.rounds:
+            if t + 1 == self.exp.rounds:  # before the last line: what has all its lines is finished
                 final = analyse(self.exp, self.task, server, updates)
                 write_atomically(self.directory / FINAL, json.dumps(final, allow_nan=False))
+            append_line(self.directory / ROUNDS, json.dumps(fact, allow_nan=False))
             checkpoint.write(self.directory / CHECKPOINT, self.exp, t + 1, server, self.states)
         self.clock = time.perf_counter()
         self.watch(fact)
@@ -152,7 +152,7 @@ def new_directory(out: Path, force: bool, exp: Experiment, task: Task) -> Iterat
     except OSError as error:
         raise InputError(f"the run directory {out} cannot be made: {error.strerror}") from None
     with locked(out):
-        if (out / SETTINGS).exists() and not force:
+        if not force and holds_a_run(out):
             raise InputError(
                 f"{out} already holds a run; `moonfl resume {out}` goes on with it, --force overwrites it, "
                 "another --out keeps it"
@@ -160,11 +160,19 @@ def new_directory(out: Path, force: bool, exp: Experiment, task: Task) -> Iterat
         for name in (SETTINGS, ROUNDS, FINAL):
             (out / name).unlink(missing_ok=True)
         shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
-        (out / CHECKPOINT).mkdir()
+        (out / CHECKPOINT).mkdir(exist_ok=True)
         write_atomically(out / PARTITION, json.dumps(dealt(task)))
         write_atomically(out / ROUNDS, "")
         write_atomically(out / SETTINGS, to_toml(exp, {"versions": versions(), "choices": choices(exp, task)}))
         yield out
+
+
+def holds_a_run(out: Path) -> bool:
+    """Whether there is something to lose; a start that was cut off before its first round leaves nothing."""
+    there = [
+        path for path in (out / SETTINGS, out / FINAL, out / ROUNDS, *(out / CHECKPOINT).glob("*")) if path.exists()
+    ]
+    return any(path != out / ROUNDS or path.stat().st_size > 0 for path in there)
 
 
 @contextlib.contextmanager
@@ -187,28 +195,41 @@ def locked(directory: Path) -> Iterator[None]:
 
 def dealt(task: Task) -> Fact:
     """Who has which samples, and a hash that tells whether the data are still the same."""
-    labels = [examples.y.cpu().numpy() for examples in (*task.parties, task.test)]
-    counts = [np.bincount(y, minlength=len(task.classes)).tolist() for y in labels[:-1]]
-    hashes = hashlib.sha256(b"".join(hashlib.sha256(y.tobytes()).digest() for y in labels))
-    return {"classes": list(task.classes), "counts": counts, "sha256": hashes.hexdigest()}
+    counts = [np.bincount(p.y.cpu().numpy(), minlength=len(task.classes)).tolist() for p in task.parties]
+    hashed = hashlib.sha256()
+    for examples in (*task.parties, task.test):
+        for tensor in examples:
+            hashed.update(tensor.cpu().contiguous().numpy().data)
+    return {"classes": list(task.classes), "counts": counts, "sha256": hashed.hexdigest()}
 
 
 def read_facts(directory: Path, rounds: int, exp: Experiment, task: Task) -> list[Fact]:
-    """The facts of the first `rounds` rounds, after which the file is cut; the data must be those of then."""
+    """The facts of the first `rounds` rounds; the data must be those of then."""
     path = directory / ROUNDS
     try:
-        every = path.read_text(encoding="utf-8").splitlines()
-        lines = every[:rounds]
-        facts = [json.loads(line) for line in lines]
-        intact = [fact["round"] for fact in facts] == list(range(1, rounds + 1))
-        same_data = json.loads((directory / PARTITION).read_bytes())["sha256"] == dealt(task)["sha256"]
+        lines = path.read_text(encoding="utf-8").splitlines()
+        facts = [json.loads(line) for line in lines[:rounds]]
+        intact = [(fact["round"], float(fact["accuracy"]) >= 0) for fact in facts] == [
+            (t + 1, True) for t in range(rounds)
+        ]
+        path = directory / PARTITION
+        same_data = json.loads(path.read_bytes())["sha256"] == dealt(task)["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{directory} cannot be resumed: {error}") from None
-    if rounds == 0 and len(every) > 1:
+        again = f"`moonfl run {directory / SETTINGS} --out {directory} --force` starts the run again"
+        raise InputError(f"{path} is missing or damaged ({error}); {again}") from None
+    path = directory / ROUNDS
+    if rounds == 0 and len(lines) > 1:
         raise InputError(f"{path} has rounds, but {directory / CHECKPOINT} holds no checkpoint: it was changed or lost")
     if not intact:
         raise InputError(f"{path} has not the {rounds} rounds that the checkpoint has; it was changed or cut")
     if not same_data:
         raise InputError(f"{exp.dataset} is not as it was when {directory} began: other samples, or dealt otherwise")
-    write_atomically(path, "".join(line + "\n" for line in lines))
     return facts
+
+
+def go_back(directory: Path, facts: list[Fact], exp: Experiment) -> None:
+    """Make the directory that of the run after these facts: later rounds are void."""
+    checkpoint.forget_after(directory / CHECKPOINT, len(facts))
+    if len(facts) < exp.rounds:
+        (directory / FINAL).unlink(missing_ok=True)
+    write_atomically(directory / ROUNDS, "".join(json.dumps(fact) + "\n" for fact in facts))

@@ -1,6 +1,7 @@
 """`moonfl reproduce`: run what is missing of a table or figure of the paper, and set it beside the paper's numbers."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from . import api, beside, report
 from .bench import seconds_a_sample
 from .data import directory, load
 from .engines import num_cores
-from .errors import InputError, say, unknown
+from .errors import DivergenceError, InputError, say, unknown
 from .experiment import Experiment, part_name, to_toml
 from .files import atomic, write_atomically
 from .progress import Progress
@@ -18,9 +19,10 @@ from .report.groups import SMALL
 from .report.partition import heat_map
 from .report.runs import Run, read
 from .report.tables import Table, comma_separated, markdown, plain
-from .targets import TARGETS, Entry, Target, experiments, small
+from .targets import DATASETS, TARGETS, Entry, Target, experiments, small
 from .task import make_partition
 
+DIVERGED = "diverged.txt"
 SHAPES = {"digits": (1, 8, 8), "cifar10": (3, 32, 32), "cifar100": (3, 32, 32), "tiny-imagenet": (3, 64, 64)}
 TRAINING = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "tiny-imagenet": 100_000}  # samples
 
@@ -40,6 +42,12 @@ class Options:
 def reproduce(name: str, options: Options, tell: Callable[[str], None] = print) -> None:
     """Every table of a target (or of all) in `options.out`, told as it is known."""
     names = list(TARGETS) if name == "all" else [name]
+    if options.dataset is not None and options.dataset not in DATASETS:
+        raise unknown("data set of the paper", options.dataset, DATASETS)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {options.out} cannot be made: {error.strerror}") from None
     for name in names:
         if name not in TARGETS:
             raise unknown("target", name, [*TARGETS, "all"])
@@ -69,7 +77,9 @@ def adapted(entry: Entry, options: Options) -> Entry:
         at = max(3, at // 10)
     if at is not None and options.rounds is not None:
         at = min(at, options.rounds)
-    return replace(entry, trials=trials, at=at)
+    (exp, *_) = trials.values()
+    column = re.sub(r"^\d+ parties", f"{exp.parties} parties", entry.column)
+    return replace(entry, trials=trials, at=at, column=re.sub(r"\d+ rounds$", f"{at} rounds", column))
 
 
 def adapt(exp: Experiment, options: Options) -> Experiment:
@@ -82,7 +92,7 @@ def adapt(exp: Experiment, options: Options) -> Experiment:
 def made(name: str, dataset: str, entries: list[Entry], options: Options) -> Iterator[Table]:
     """The runs of one target on one data set, then its tables; figures go straight to files."""
     target, stem = TARGETS[name], f"{name}-{'small' if options.small else dataset}"
-    options.out.mkdir(parents=True, exist_ok=True)
+    stem += "".join(f"-{value}{unit}" for value, unit in ((options.model, ""), (options.rounds, "rounds")) if value)
     if target.kind in ("statistics", "distributions"):
         yield from partitions(target, stem, entries, options)
         return
@@ -90,7 +100,8 @@ def made(name: str, dataset: str, entries: list[Entry], options: Options) -> Ite
     runs: beside.Runs = {}
     for number, (exp, seed) in enumerate(wanted, 1):
         where = f"{stem}, run {number} of {len(wanted)}"
-        runs.setdefault(exp, {})[seed] = complete(replace(exp, seed=seed), options, where)
+        run = complete(replace(exp, seed=seed), options, where)
+        runs.setdefault(exp, {}).update({seed: run} if run is not None else {})
     on = f"digits in place of {dataset}" if options.small else dataset
     title = f"{target.where}, {on}: {target.title}{beside.setting(name, dataset, entries, options.small)}"
     if target.kind == "tsne":
@@ -103,17 +114,27 @@ def made(name: str, dataset: str, entries: list[Entry], options: Options) -> Ite
     yield from beside.tables(target, stem, title, entries, runs, options.small)
 
 
-def complete(exp: Experiment, options: Options, where: str) -> Run:
-    """The run of an experiment: kept if it is finished, resumed if it is not, started if it is not there."""
+def complete(exp: Experiment, options: Options, where: str) -> Run | None:
+    """The run of an experiment: kept if it is finished, resumed if it is not, started if it is not there.
+
+    None: it diverged, which is noted in its directory, for it would again.
+    """
     out = options.out / "runs" / name_of(exp)
+    if (out / DIVERGED).exists():
+        return None
     if (out / SETTINGS).exists() and read(out).finished:
         return read(out)
     say(f"{where}: {out.name}")
     with Progress(exp.rounds) as progress:
-        if (out / SETTINGS).exists():
-            api.resume(out, workers=options.workers, watch=progress)
-        else:
-            api.run(exp, out, workers=options.workers, watch=progress)
+        try:
+            if (out / SETTINGS).exists():
+                api.resume(out, data_dir=exp.data_dir, workers=options.workers, watch=progress)
+            else:
+                api.run(exp, out, workers=options.workers, watch=progress)
+        except DivergenceError as error:
+            say(f"moonfl: {error}; the tables say so")
+            write_atomically(out / DIVERGED, f"{error}\n")
+            return None
     return read(out)
 
 
