@@ -1,6 +1,8 @@
 """Small problems: tasks of known solution, a tiny real task, and files in the publishers' layouts."""
 
 import pickle
+import signal
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,3 +136,8 @@ def write_tiny_imagenet(data_dir: Path, classes: int = 3, per_class: int = 8) ->
         annotations.append(f"{name}\t{wnid}\t0\t0\t62\t62\n")
     (folder / "val" / "val_annotations.txt").write_text("".join(annotations))
     (folder / "words.txt").write_text("".join(f"{wnid}\tthing {k}, object\n" for k, wnid in enumerate(wnids)))
+
+
+def interruptible(command: list[str], **more) -> subprocess.Popen:
+    """A process that Ctrl-C ends, also where the tests themselves were started in the background, deaf to it."""
+    return subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **more)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from problems import write_cifar10, write_cifar100, write_tiny_imagenet
+from problems import interruptible, write_cifar10, write_cifar100, write_tiny_imagenet
 
 from moonfl import cli, run
 from moonfl.experiment import from_toml, override
@@ -193,7 +193,7 @@ def test_a_partition_that_had_to_be_filled_up_is_announced(capsys: pytest.Captur
 def test_a_closed_pipe_does_not_end_a_run(tmp_path: Path) -> None:
     """stderr closed after the first line, as by `| head -1`."""
     command = [sys.executable, "-m", "moonfl", "run", *QUICK, "--out", "piped"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = interruptible(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     process.stderr.readline()
     process.stderr.close()
@@ -234,7 +234,7 @@ def test_diverging_run_is_status_1_and_keeps_its_record(tmp_path: Path, capsys: 
 
 def test_interrupt_is_status_130_and_keeps_what_was_recorded(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "moonfl", "run", "rounds=100000", "epochs=1", "--out", "long"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = interruptible(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 60
         while not ((tmp_path / "long" / "rounds.jsonl").exists() and len(rounds(tmp_path / "long")) >= 2):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from problems import TINY, Nowhere, gaussians, train, with_algorithm
+from problems import TINY, Nowhere, gaussians, interruptible, train, with_algorithm
 from test_contract import same
 from torch import nn
 
@@ -204,7 +204,7 @@ def processes_in(folder: Path) -> list[int]:
 @pytest.mark.parametrize("signal_sent", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
 def test_no_worker_outlives_its_parent(tmp_path: Path, signal_sent: signal.Signals) -> None:
     command = [sys.executable, "-m", "moonfl", "run", "rounds=100000", "--workers", "2", "--out", "long"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = interruptible(command, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60
         while not ((tmp_path / "long" / "rounds.jsonl").exists() and (tmp_path / "long" / "rounds.jsonl").read_text()):

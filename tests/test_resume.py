@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from problems import with_algorithm
+from problems import interruptible, with_algorithm
 from safetensors.torch import load_file
 from test_contract import same
 
@@ -103,7 +103,7 @@ def test_the_end_at_every_write_fsync_and_rename(fault: str, tmp_path: Path) -> 
 
 
 def moonfl_process(*words: str, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return interruptible(
         [sys.executable, "-m", "moonfl", *words], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
