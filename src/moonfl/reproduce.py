@@ -122,12 +122,13 @@ def complete(exp: Experiment, options: Options, where: str) -> Run | None:
     out = options.out / "runs" / name_of(exp)
     if (out / DIVERGED).exists():
         return None
-    if (out / SETTINGS).exists() and read(out).finished:
-        return read(out)
+    started = (out / SETTINGS).exists()
+    if started and (run := read(out)).finished:
+        return run
     say(f"{where}: {out.name}")
     with Progress(exp.rounds) as progress:
         try:
-            if (out / SETTINGS).exists():
+            if started:
                 api.resume(out, data_dir=exp.data_dir, workers=options.workers, watch=progress)
             else:
                 api.run(exp, out, workers=options.workers, watch=progress)

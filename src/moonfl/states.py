@@ -167,7 +167,8 @@ class States:
             kept.path.unlink()
 
     def _path(self, name: str) -> Path:
-        if self.folder is None and self._temporary is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="moonfl-")
-        folder = self.folder or Path(self._temporary.name)  # type: ignore[union-attr]
+        folder = self.folder
+        if folder is None:
+            self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="moonfl-")
+            folder = Path(self._temporary.name)
         return folder / f"{name}.safetensors"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from .algorithms import MOON, FedAvg, FedProx, Solo
 from .experiment import Experiment
@@ -38,14 +38,21 @@ def preset(dataset: str, method: str) -> Experiment:
     return PRESETS[f"{dataset}-{method}"].experiment
 
 
-def entry(dataset: str, method: str, paper: str = "", **more: object) -> Entry:
-    """A method with the paper's best mu. What else is given goes to the experiment; under SOLO, rounds do not."""
-    changes = {key: value for key, value in more.items() if key not in ("row", "column", "at")}
+def entry(
+    dataset: str, method: str, paper: str = "", row: str = "", column: str = "accuracy", at: int | None = None,
+    **changes: Any,
+) -> Entry:  # fmt: skip
+    """A method with the paper's best mu; `changes` go to the experiment. SOLO has its own length and no sampling."""
     if method == "solo":
-        changes = {key: value for key, value in changes.items() if key not in ("rounds", "sample_fraction", "epochs")}
-    exp = replace(preset(dataset, method), **changes)  # type: ignore[arg-type]
-    row, column, at = (more.get(key) for key in ("row", "column", "at"))
-    return Entry(str(row or METHODS[method]), {"": exp}, paper, str(column or "accuracy"), at)  # type: ignore[arg-type]
+        changes = {key: value for key, value in changes.items() if key not in ("rounds", "sample_fraction")}
+    exp = replace(preset(dataset, method), **changes)
+    return Entry(row or METHODS[method], {"": exp}, paper, column, at)
+
+
+def federated(dataset: str, fedavg: str, fedprox: str, scaffold: str, moon: str) -> list[Entry]:
+    """The four federated methods with these numbers of the paper."""
+    numbers = {"fedavg": fedavg, "fedprox": fedprox, "scaffold": scaffold, "moon": moon}
+    return [entry(dataset, method, number) for method, number in numbers.items()]
 
 
 def table1(dataset: str) -> list[Entry]:
@@ -64,8 +71,7 @@ def rounds(dataset: str) -> list[Entry]:
         "cifar100": ("100", "75", "not reached", "43"),
         "tiny-imagenet": ("20", "17", "not reached", "11"),
     }[dataset]
-    methods = ("fedavg", "fedprox", "scaffold", "moon")
-    return [entry(dataset, method, number) for method, number in zip(methods, paper, strict=True)]
+    return federated(dataset, *paper)
 
 
 def seconds(dataset: str) -> list[Entry]:
@@ -74,8 +80,7 @@ def seconds(dataset: str) -> list[Entry]:
         "cifar100": ("1200", "1440", "1200", "1860"),
         "tiny-imagenet": ("6180", "8100", "6720", "11820"),
     }[dataset]
-    methods = ("fedavg", "fedprox", "scaffold", "moon")
-    return [entry(dataset, method, number) for method, number in zip(methods, paper, strict=True)]
+    return federated(dataset, *paper)
 
 
 def epochs(dataset: str) -> list[Entry]:
@@ -227,12 +232,12 @@ def motivation(dataset: str) -> list[Entry]:
     ]
 
 
-def moon(dataset: str, **more: object) -> Experiment:
+def moon(dataset: str, **more: Any) -> Experiment:
     """MOON with the paper's best mu; what is given goes to the algorithm or, where it has none such, the experiment."""
     exp = preset(dataset, "moon")
     own = {key: value for key, value in more.items() if hasattr(exp.algorithm, key)}
     rest = {key: value for key, value in more.items() if key not in own}
-    return replace(exp, algorithm=replace(exp.algorithm, **own), **rest)  # type: ignore[arg-type]
+    return replace(exp, algorithm=replace(exp.algorithm, **own), **rest)
 
 
 def plain(dataset: str, method: str) -> str:

@@ -16,7 +16,7 @@ from .data.partition import Partition, by_column, dirichlet, iid
 from .errors import InputError, unknown
 from .experiment import Experiment
 from .models import build_model
-from .models.base import has_batch_norm
+from .models.base import has_batch_norm, laid_out
 from .types import Batch, Params
 
 EVALUATION_BATCH = 500
@@ -92,7 +92,7 @@ def make_task(exp: Experiment, data: Dataset | None = None) -> Task:
 
     def build() -> nn.Module:
         model = build_model(str(exp.model), shape, len(data.classes), exp.head, exp.out_dim)
-        return model.to(exp.device).to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]
+        return laid_out(model.to(exp.device), torch.channels_last)
 
     batch_norm = has_batch_norm(build())
     if batch_norm and exp.batch_size == 1:

@@ -44,7 +44,11 @@ class Convolution(NamedTuple):
         fits = len(shape) == 3 and shape[0] == self.inputs and min(shape[1:]) > self.kernel
         if not fits or math.prod(shape) < LANES:
             return None
-        return (self.outputs, *((side - self.kernel + 1) // 2 for side in shape[1:]))
+        return (self.outputs, *self.pooled(shape[1:]))
+
+    def pooled(self, sides: tuple[int, ...]) -> list[int]:
+        """Height and width after it."""
+        return [(side - self.kernel + 1) // 2 for side in sides]
 
     @property
     def layout(self) -> torch.memory_format:
@@ -56,9 +60,8 @@ class Convolution(NamedTuple):
     def forward(self, native: ctypes.CDLL, x: Tensor, w: Tensor, b: Tensor, keep: bool) -> tuple[Tensor, Tensor | None]:
         """y, and which place of each window was the largest."""
         x, n = x.contiguous(memory_format=torch.channels_last), len(x)
-        o, height, width = self.shape(tuple(x.shape[1:]))  # type: ignore[misc]
-        y = torch.empty((n, o, height, width), dtype=torch.float32, memory_format=self.layout)
-        arg = torch.empty(-(-n // LANES) * LANES * o * height * width, dtype=torch.uint8) if keep else None
+        y = torch.empty((n, self.outputs, *self.pooled(x.shape[2:])), dtype=torch.float32, memory_format=self.layout)
+        arg = torch.empty(-(-n // LANES) * LANES * y[:1].numel(), dtype=torch.uint8) if keep else None
         pointers = [t.data_ptr() if t is not None else None for t in (x, w, b, y, arg)]
         if native.moonfl_convpool_forward(*pointers, *self.numbers(x)) != 0:
             raise MemoryError("no memory for a convolution")

@@ -30,6 +30,11 @@ class Model(nn.Module):
         return Output(z, self.output(z))
 
 
+def laid_out(model: nn.Module, layout: torch.memory_format) -> nn.Module:
+    """The model with its tensors in that layout."""
+    return model.to(memory_format=layout)  # type: ignore[call-overload, no-any-return]  # torch's stubs know it not
+
+
 def has_batch_norm(model: nn.Module) -> bool:
     return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
 

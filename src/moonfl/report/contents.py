@@ -1,5 +1,6 @@
 """What stands in a report, section by section; a section without facts is left out."""
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -127,7 +128,7 @@ def by_party(groups: list[Group]) -> list[Section]:
     federated = panels([g for g in groups if g.federated])
     shown = each("drift", federated, drift)
     for key in ("accuracy", "distance", "similarity"):
-        shown += each(f"party-{key}", federated, lambda n, part, key=key: parties(n, part, key))  # type: ignore[misc]
+        shown += each(f"party-{key}", federated, functools.partial(parties, key=key))
     made = described.per_party([g for g in groups if g.federated])
     return [Section("parties", "Parties", "What the global model is to each party, and how far parties go from it.",
                     shown, [made] if made else [])]  # fmt: skip

@@ -65,8 +65,8 @@ def method_labels(all_settings: list[Fact], federated: list[bool]) -> list[str]:
 
 def said_by_all(key: str, peers: list[Fact]) -> set[str | None]:
     """The values of a key that tell nothing: the only one there is, or the usual one."""
-    values = {repr(p.get(key)) for p in peers}
-    return values if len(values) == 1 else {usual(key, peers)}  # type: ignore[return-value]
+    values: set[str | None] = {repr(p.get(key)) for p in peers}
+    return values if len(values) == 1 else {usual(key, peers)}
 
 
 def distinguish(all_settings: list[Fact], federated: list[bool], length: tuple[str, ...]) -> list[str]:
