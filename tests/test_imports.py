@@ -15,6 +15,7 @@ LAYERS = [
     {"states", "local"},
     {"engines"},
     {"analysis", "checkpoint", "federation"},
+    {"rundir"},
     {"record"},
     {"api", "bench", "presets", "report", "progress"},
     {"targets"},

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -267,12 +268,17 @@ def test_ctrl_c_tells_how_to_go_on(tmp_path: Path) -> None:
     assert err.splitlines()[-1] == "moonfl: interrupted; `moonfl resume run` goes on from the last finished round"
 
 
-def test_another_version_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_version_is_told_and_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start(QUICK, tmp_path / "run", 2)
     path = tmp_path / "run" / "experiment.toml"
     path.write_text(path.read_text().replace(f'torch = "{torch.__version__}"', 'torch = "1.0"'))
     moonfl.resume(tmp_path / "run", workers=1)
     assert "torch 1.0 is now" in capsys.readouterr().err
+    noted = tomllib.loads(path.read_text())["versions"]
+    assert (noted["torch"], noted["torch from round 3"]) == ("1.0", torch.__version__)
+    assert "choices" in tomllib.loads(path.read_text())
+    moonfl.resume(tmp_path / "run", workers=1)
+    assert "is now" not in capsys.readouterr().err
 
 
 def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,7 +299,7 @@ def test_a_kill_in_the_middle_of_going_back(tmp_path: Path, monkeypatch: pytest.
     """--previous removes the newer checkpoint first and cuts the facts then; ended between, it still goes on."""
     start(QUICK, tmp_path / "run", 3)
     with monkeypatch.context() as patch:
-        patch.setattr("moonfl.record.write_atomically", stop)
+        patch.setattr("moonfl.rundir.write_atomically", stop)
         with pytest.raises(StopError):
             moonfl.resume(tmp_path / "run", previous=True, workers=1)
     assert same(results_of(moonfl.resume(tmp_path / "run", workers=1)), results_of(moonfl.run(QUICK, workers=1)))

@@ -9,9 +9,10 @@ from . import checkpoint
 from .checkpoint import Checkpoint
 from .engines import check_workers, make_engine
 from .errors import InputError, say
-from .experiment import Experiment, from_toml, read_versions
+from .experiment import Experiment, from_toml
 from .federation import run as run_federation
-from .record import CHECKPOINT, SETTINGS, Fact, Recorder, Result, go_back, locked, new_directory, read_facts, versions
+from .record import Recorder, Result, choices
+from .rundir import CHECKPOINT, SETTINGS, Fact, go_back, locked, new_directory, note_versions, read_facts
 from .states import States
 from .task import Task, make_task
 
@@ -39,7 +40,9 @@ def run(
     with contextlib.ExitStack() as stack:
         directory = None
         if out is not None:
-            directory = stack.enter_context(new_directory(Path(out), force, experiment, task))
+            directory = stack.enter_context(
+                new_directory(Path(out), force, experiment, task, choices(experiment, task))
+            )
         states = States(state_memory, directory and directory / CHECKPOINT)
         return _carry_on(Recorder(experiment, task, watch, directory, states), workers, None)
 
@@ -60,14 +63,18 @@ def resume(
     """
     check_workers(workers)
     directory = Path(directory)
-    exp = experiment_of(directory)
-    exp = exp if data_dir is None else replace(exp, data_dir=data_dir)
-    task = task or make_task(exp)
+    experiment_of(directory)
     with locked(directory):
+        exp = experiment_of(directory)
+        exp = exp if data_dir is None else replace(exp, data_dir=data_dir)
+        task = task or make_task(exp)
         folder = directory / CHECKPOINT
         found = checkpoint.read(folder, exp, previous)
-        _tell_versions(directory, found, exp)
-        facts = read_facts(directory, found.rounds if found else 0, exp, task)
+        rounds = found.rounds if found else 0
+        facts = read_facts(directory, rounds, exp, task)
+        changed = note_versions(directory, rounds + 1) if rounds < exp.rounds else []
+        if changed:
+            say(f"moonfl: {', '.join(changed)} since the run was begun; the result may differ by rounding")
         folder.mkdir(exist_ok=True)
         go_back(directory, facts, exp)
         states = States(state_memory, folder)
@@ -89,11 +96,3 @@ def _carry_on(recorder: Recorder, workers: int | None, found: Checkpoint | None)
     with contextlib.closing(make_engine(exp, task, workers, recorder.states)) as engine:
         server = run_federation(exp, task, engine, recorder, done)
     return Result(exp, recorder.facts, exp.algorithm.deployed(server), recorder.directory)
-
-
-def _tell_versions(directory: Path, found: Checkpoint | None, exp: Experiment) -> None:
-    """The same bits need the same software; other versions may go on, and are told of."""
-    then, now = read_versions(directory / SETTINGS), versions()
-    changed = [f"{name} {then[name]} is now {now[name]}" for name in now if then.get(name, now[name]) != now[name]]
-    if changed and found is not None and found.rounds < exp.rounds:
-        say(f"moonfl: {', '.join(changed)} since the run began; the result may differ by rounding")

@@ -14,8 +14,9 @@ from .data.download import get
 from .errors import DivergenceError, InputError, Interrupted, RunError, say, unknown
 from .experiment import Experiment, from_toml, override, part_name
 from .progress import Progress
-from .record import SETTINGS, Result, choices, claim_directory
+from .record import Result, choices
 from .report.partition import check_format, heat_map, table
+from .rundir import SETTINGS, claim_directory
 from .servers import SERVERS
 from .task import make_partition, make_task
 

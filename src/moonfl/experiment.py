@@ -123,20 +123,14 @@ def to_toml(exp: Experiment, facts: dict[str, dict[str, str]] | None = None) -> 
 
 
 def from_toml(path: Path) -> Experiment:
-    values = _read_toml(path)
+    values = read_toml(path)
     try:
         return from_dict(values)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def read_versions(path: Path) -> dict[str, str]:
-    """The versions of software that a run noted in its experiment.toml."""
-    noted = _read_toml(path).get("versions")
-    return noted if isinstance(noted, dict) else {}
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -7,7 +7,7 @@ from types import TracebackType
 from tqdm import tqdm
 
 from .errors import say
-from .record import Fact
+from .rundir import Fact
 
 
 def on_terminal() -> bool:

@@ -14,11 +14,11 @@ from .errors import DivergenceError, InputError, say, unknown
 from .experiment import Experiment, part_name, to_toml
 from .files import atomic, write_atomically
 from .progress import Progress
-from .record import SETTINGS
 from .report.groups import SMALL
 from .report.partition import heat_map
 from .report.runs import Run, read
 from .report.tables import Table, comma_separated, markdown, plain
+from .rundir import SETTINGS
 from .targets import DATASETS, TARGETS, Entry, Target, experiments, small
 from .task import make_partition
 

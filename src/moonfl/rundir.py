@@ -1,0 +1,149 @@
+"""The run directory: experiment.toml, partition.json, rounds.jsonl with one line a round, checkpoint/, final.json."""
+
+import contextlib
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from . import checkpoint, kernels
+from .errors import InputError
+from .experiment import Experiment, read_toml, to_toml
+from .files import sync, write_atomically
+from .task import Task
+
+SETTINGS, ROUNDS, PARTITION, FINAL = "experiment.toml", "rounds.jsonl", "partition.json", "final.json"
+CHECKPOINT = "checkpoint"
+Fact = dict[str, Any]
+
+
+def versions() -> dict[str, str]:
+    packages = {name: metadata.version(name) for name in ("moonfl", "torch", "numpy")}
+    return packages | {"kernels": kernels.in_use(), "python": platform.python_version(), "machine": platform.machine()}
+
+
+def claim_directory(name: str) -> Path:
+    """Make and return the first of `runs/NAME`, `runs/NAME-2`, ... that is not there yet."""
+    for number in itertools.count(1):
+        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return path
+    raise AssertionError("numbers do not end")
+
+
+@contextlib.contextmanager
+def new_directory(out: Path, force: bool, exp: Experiment, task: Task, choices: dict[str, str]) -> Iterator[Path]:
+    """A run directory, locked, in which nothing has happened; one that holds a run is overwritten only by force."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        sync(out.parent)
+    except OSError as error:
+        raise InputError(f"the run directory {out} cannot be made: {error.strerror}") from None
+    with locked(out):
+        if not force and holds_a_run(out):
+            raise InputError(
+                f"{out} already holds a run; `moonfl resume {out}` goes on with it, --force overwrites it, "
+                "another --out keeps it"
+            )
+        for name in (SETTINGS, ROUNDS, FINAL):
+            (out / name).unlink(missing_ok=True)
+        shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
+        (out / CHECKPOINT).mkdir(exist_ok=True)
+        write_atomically(out / PARTITION, json.dumps(dealt(task)))
+        write_atomically(out / ROUNDS, "")
+        write_atomically(out / SETTINGS, to_toml(exp, {"versions": versions(), "choices": choices}))
+        yield out
+
+
+def holds_a_run(out: Path) -> bool:
+    """Whether there is something to lose; a start that was cut off before its first round leaves nothing."""
+    there = [
+        path for path in (out / SETTINGS, out / FINAL, out / ROUNDS, *(out / CHECKPOINT).glob("*")) if path.exists()
+    ]
+    return any(path != out / ROUNDS or path.stat().st_size > 0 for path in there)
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """This run directory for us alone; the lock goes with the process that holds it, however that ends."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        for wait in (0.1, 0.4, 1.5, None):  # the workers of a run that was killed need a moment to end
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if wait is None:
+                    raise InputError(f"{directory} is in use by another run") from None
+                time.sleep(wait)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def dealt(task: Task) -> Fact:
+    """Who has which samples, and a hash that tells whether the data are still the same."""
+    counts = [np.bincount(p.y.cpu().numpy(), minlength=len(task.classes)).tolist() for p in task.parties]
+    hashed = hashlib.sha256()
+    for examples in (*task.parties, task.test):
+        for tensor in examples:
+            hashed.update(tensor.cpu().contiguous().numpy().data)
+    return {"classes": list(task.classes), "counts": counts, "sha256": hashed.hexdigest()}
+
+
+def read_facts(directory: Path, rounds: int, exp: Experiment, task: Task) -> list[Fact]:
+    """The facts of the first `rounds` rounds; the data must be those of then."""
+    path = directory / ROUNDS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        facts = [json.loads(line) for line in lines[:rounds]]
+        intact = [(fact["round"], float(fact["accuracy"]) >= 0) for fact in facts] == [
+            (t + 1, True) for t in range(rounds)
+        ]
+        path = directory / PARTITION
+        same_data = json.loads(path.read_bytes())["sha256"] == dealt(task)["sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        again = f"`moonfl run {directory / SETTINGS} --out {directory} --force` starts the run again"
+        raise InputError(f"{path} is missing or damaged ({error}); {again}") from None
+    path = directory / ROUNDS
+    if rounds == 0 and len(lines) > 1:
+        raise InputError(f"{path} has rounds, but {directory / CHECKPOINT} holds no checkpoint: it was changed or lost")
+    if not intact:
+        raise InputError(f"{path} has not the {rounds} rounds that the checkpoint has; it was changed or cut")
+    if not same_data:
+        raise InputError(f"{exp.dataset} is not as it was when {directory} began: other samples, or dealt otherwise")
+    return facts
+
+
+def go_back(directory: Path, facts: list[Fact], exp: Experiment) -> None:
+    """Make the directory that of the run after these facts: later rounds are void."""
+    checkpoint.forget_after(directory / CHECKPOINT, len(facts))
+    if len(facts) < exp.rounds:
+        (directory / FINAL).unlink(missing_ok=True)
+    write_atomically(directory / ROUNDS, "".join(json.dumps(fact) + "\n" for fact in facts))
+
+
+def note_versions(directory: Path, next_round: int) -> list[str]:
+    """What software changed since the run was last begun or resumed, now noted as that of its coming rounds."""
+    path = directory / SETTINGS
+    values = read_toml(path)
+    noted = values.get("versions")
+    noted = dict(noted) if isinstance(noted, dict) else {}
+    last = {key.partition(" from round ")[0]: version for key, version in noted.items()}
+    changed = {name: now for name, now in versions().items() if last.get(name, now) != now}
+    if changed:
+        noted |= {f"{name} from round {next_round}": now for name, now in changed.items()}
+        write_atomically(path, tomli_w.dumps(values | {"versions": noted}))
+    return [f"{name} {last[name]} is now {now}" for name, now in changed.items()]
