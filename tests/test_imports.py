@@ -20,6 +20,7 @@ LAYERS = [
     {"api", "bench", "presets", "report", "progress"},
     {"targets"},
     {"beside", "reproduce"},
+    {"flower"},
     {"commands"},
     {"cli"},
     {"__main__"},

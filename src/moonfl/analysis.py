@@ -7,7 +7,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from sklearn.manifold import TSNE
 from torch import Tensor, nn
 
 from . import seeds, tree
@@ -30,6 +29,8 @@ def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) 
     Where there is one model per party (SOLO), confusions are summed, a party is judged by its own model, and the t-SNE
     is of the first.
     """
+    if len(task.test.y) == 0:  # the sites judge the model, and what they say is in the facts of each round
+        return {}
     models, bench = exp.algorithm.deployed(server), Workbench(task.build)
     some = _sample(len(task.test.y), POINTS, exp.seed)
     with one_thread():
@@ -38,7 +39,7 @@ def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) 
         z = _run(task, first, task.test, some).z
         trained = [update for update in updates if update.num_steps > 0]
         local = z if not trained else _run(task, _model(bench, _whole(trained[0])), task.test, some).z
-        parties = [_party(exp, task, bench, server, update, some, z) for update in trained]
+        parties = [_party(exp, task, bench, server, update, some, z) for update in trained if task.parties]
     return {
         "confusion": np.asarray(confusion).tolist(),
         "parties": parties,
@@ -68,6 +69,8 @@ def _party(
 
 def tsne(z: NDArray[np.float32]) -> list[list[float]]:
     """Two dimensions that keep neighbours together; the same points every time."""
+    from sklearn.manifold import TSNE  # slow to import, and needed once in a run
+
     if len(z) < 4:
         return [[0.0, 0.0] for _ in z]
     made = TSNE(perplexity=min(30, (len(z) - 1) // 3), init="pca", random_state=0).fit_transform(z)

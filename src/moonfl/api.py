@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import checkpoint
 from .checkpoint import Checkpoint
-from .engines import check_workers, make_engine
+from .engines import Engine, check_workers, make_engine
 from .errors import InputError, say
 from .experiment import Experiment, from_toml
 from .federation import run as run_federation
@@ -17,6 +17,7 @@ from .states import States
 from .task import Task, make_task
 
 Watch = Callable[[Fact], None]
+MakeEngine = Callable[[Experiment, Task, States], Engine]
 
 
 def run(
@@ -28,12 +29,14 @@ def run(
     state_memory: int | None = None,
     task: Task | None = None,
     watch: Watch = lambda fact: None,
+    engine: MakeEngine | None = None,
 ) -> Result:
     """Run an experiment; with `out`, keep its facts in that directory (`force`: overwrite a run that is there).
 
     `workers` processes train the parties, by default one per core. Above `state_memory` bytes, by default a quarter of
     what is free, party states are on disk. The results are the same for any number of either.
     `watch` is called with each round's facts. `task` is what `make_task` made of the experiment, where that is at hand.
+    `engine` makes one that trains elsewhere than in processes of this machine.
     """
     check_workers(workers)
     task = task or make_task(experiment)
@@ -44,7 +47,7 @@ def run(
                 new_directory(Path(out), force, experiment, task, choices(experiment, task))
             )
         states = States(state_memory, directory and directory / CHECKPOINT)
-        return _carry_on(Recorder(experiment, task, watch, directory, states), workers, None)
+        return _carry_on(Recorder(experiment, task, watch, directory, states), engine or local(workers), None)
 
 
 def resume(
@@ -56,6 +59,7 @@ def resume(
     state_memory: int | None = None,
     task: Task | None = None,
     watch: Watch = lambda fact: None,
+    engine: MakeEngine | None = None,
 ) -> Result:
     """Go on with a run that ended early, bit for bit as if it had not; `previous`: from the last checkpoint but one.
 
@@ -79,7 +83,7 @@ def resume(
         go_back(directory, facts, exp)
         states = States(state_memory, folder)
         states.restore(found.parties if found else {})
-        return _carry_on(Recorder(exp, task, watch, directory, states, facts), workers, found)
+        return _carry_on(Recorder(exp, task, watch, directory, states, facts), engine or local(workers), found)
 
 
 def experiment_of(directory: Path) -> Experiment:
@@ -89,10 +93,14 @@ def experiment_of(directory: Path) -> Experiment:
     return from_toml(directory / SETTINGS)
 
 
-def _carry_on(recorder: Recorder, workers: int | None, found: Checkpoint | None) -> Result:
+def local(workers: int | None) -> MakeEngine:
+    return lambda exp, task, states: make_engine(exp, task, workers, states)
+
+
+def _carry_on(recorder: Recorder, make: MakeEngine, found: Checkpoint | None) -> Result:
     exp, task, done = recorder.exp, recorder.task, (found.rounds, found.server) if found else None
     if found is not None and found.rounds == exp.rounds:
         return Result(exp, recorder.facts, exp.algorithm.deployed(found.server), recorder.directory)
-    with contextlib.closing(make_engine(exp, task, workers, recorder.states)) as engine:
+    with contextlib.closing(make(exp, task, recorder.states)) as engine:
         server = run_federation(exp, task, engine, recorder, done)
     return Result(exp, recorder.facts, exp.algorithm.deployed(server), recorder.directory)

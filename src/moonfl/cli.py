@@ -1,4 +1,4 @@
-"""The command line: moonfl run | resume | list | partition | data | reproduce | report | compare | bench."""
+"""The command line: moonfl run | resume | list | partition | data | reproduce | report | compare | bench | flower."""
 
 import argparse
 import importlib
@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from . import __version__
 from .errors import InputError, RunError, say
@@ -100,18 +101,20 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"moonfl {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    def add(command: str, doc: str, name: str | None = None) -> Parser:
+    def add(command: str, doc: str, name: str | None = None, group: Any = commands) -> Parser:
         raw = argparse.RawDescriptionHelpFormatter
-        sub: Parser = commands.add_parser(name or command, help=doc, description=doc, formatter_class=raw)
+        sub: Parser = group.add_parser(name or command, help=doc, description=doc, formatter_class=raw)
         sub.set_defaults(command=command, parser=sub)
         return sub
 
-    add_run(add("run", "run an experiment"))
+    add_memory(add_run(add("run", "run an experiment")))
     sub = add("resume", "go on with a run that ended early, to the same bits")
     sub.add_argument("directory", metavar="DIR", help="the run directory")
     sub.add_argument("--previous", action="store_true", help="from the checkpoint before the newest")
     sub.add_argument("--data-dir", metavar="DIR", help="where data sets lie now, if they were moved")
-    add_engine(sub)
+    sub.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    add_workers(sub)
+    add_memory(sub)
     add("list_presets", "list the presets, with the paper's accuracy", name="list")
     sub = add_what(add("partition", "show who has which samples, as a table and a heat map"))
     sub.add_argument("--out", metavar="FILE", default="partition.png", help="the heat map, .png or .svg")
@@ -131,6 +134,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     sub.add_argument("--quick", action="store_true", help="in under a minute, on a part of the data")
     sub.add_argument("--data-dir", default="data", metavar="DIR", help="CIFAR-10, where it is; else made data are used")
     sub.add_argument("--out", metavar="FILE.json", help="write the figures to a file, too")
+    doc = "the same experiments on Flower: simulated, or over real sites"
+    group = commands.add_parser("flower", help=doc, description=doc).add_subparsers(required=True, metavar="command")
+    sub = add_run(add("flower_simulate", "run an experiment on Flower's simulation engine, Ray", "simulate", group))
+    sub.add_argument("--ray-address", metavar="ADDRESS", help="a Ray cluster whose machines all see --out and the data")
+    add_init(add("flower_init", "lay out a deployment: app, certificates, a folder for each site", "init", group))
+    add_follow(add("flower_run", "train over the sites of a deployment, and follow it", "run", group))
     args, rest = parser.parse_known_args(argv)
     if any(word.startswith("-") or "what" not in args for word in rest):
         args.parser.error(f"unknown arguments: {' '.join(rest)}")
@@ -147,17 +156,43 @@ def add_what(sub: Parser) -> Parser:
     return sub
 
 
-def add_run(sub: Parser) -> None:
+def add_run(sub: Parser) -> Parser:
     add_what(sub)
     sub.add_argument("--out", metavar="DIR", help="where the results go (default: runs/NAME)")
     sub.add_argument("--force", action="store_true", help="overwrite a run that is in DIR")
-    add_engine(sub)
-
-
-def add_engine(sub: Parser) -> None:
-    sub.add_argument("--workers", type=count, metavar="N", help="processes that train parties (default: one per core)")
-    sub.add_argument("--state-memory", type=size, metavar="SIZE", help="party states above it are on disk: 500M, 2G")
+    add_workers(sub)
     sub.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    return sub
+
+
+def add_workers(sub: Parser) -> None:
+    sub.add_argument("--workers", type=count, metavar="N", help="processes that train parties (default: one per core)")
+
+
+def add_memory(sub: Parser) -> None:
+    sub.add_argument("--state-memory", type=size, metavar="SIZE", help="party states above it are on disk: 500M, 2G")
+
+
+def add_init(sub: Parser) -> None:
+    sub.add_argument("folder", metavar="DIR", help="a new folder")
+    add_what(sub)
+    sub.add_argument("--sites", type=count, required=True, metavar="N", help="how many sites there are")
+    sub.add_argument("--address", default="127.0.0.1:8000", metavar="HOST:PORT", help="where sites reach the server")
+    sub.add_argument("--with-data", action="store_true", help="deal the experiment's data set to the sites, to try it")
+
+
+def add_follow(sub: Parser) -> None:
+    sub.add_argument("folder", metavar="DIR", help="what `moonfl flower init` made")
+    sub.add_argument("--out", metavar="RUN", help="the run directory, at the server (default: DIR/server/runs/NAME)")
+    sub.add_argument("--resume", action="store_true", help="go on with the run in RUN")
+    for key, kind, doc in (
+        ("deadline", float, "seconds a party has to answer in a round"),
+        ("min-parties", count, "with fewer answers than N a round is repeated"),
+        ("wait", float, "seconds to wait for sites that are not connected"),
+        ("attempts", count, "how often a round is tried"),
+        ("test", str, "an .npz file at the server to judge the model by, instead of the sites"),
+    ):
+        sub.add_argument(f"--{key}", type=kind, metavar="N" if kind is not str else "FILE", help=doc)
 
 
 def add_runs(sub: Parser) -> None:
@@ -175,4 +210,4 @@ def add_reproduce(sub: Parser) -> None:
     sub.add_argument("--scale", choices=["paper", "small"], default="paper", help="small: minutes, on digits")
     sub.add_argument("--data-dir", default="data", metavar="DIR", help="where data sets lie (default: data)")
     sub.add_argument("--out", metavar="DIR", default="reproduced", help="where the runs and tables go")
-    sub.add_argument("--workers", type=count, metavar="N", help="processes that train parties (default: one per core)")
+    add_workers(sub)

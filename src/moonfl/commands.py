@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> None:
     name, exp = experiment(args)
     task = make_task(exp)
     say("\n".join([describe(exp), *(f"  {key}: {choice}" for key, choice in choices(exp, task).items())]))
-    out = Path(args.out) if args.out is not None else claim_directory(name)
+    out = Path(args.out) if args.out is not None else claim_directory(Path("runs"), name)
     with Progress(exp.rounds) as progress:
         finish(args, out, lambda: api.run(exp, out, force=args.force, task=task, watch=progress, **engine(args)))
 
@@ -85,7 +85,7 @@ def data(args: argparse.Namespace) -> None:
     for name, source in DATASETS.items():
         archive = source.archive
         if archive is None:
-            where = "comes with scikit-learn"
+            where = source.where
         elif all((data_dir / archive.folder / file).exists() for file in archive.files):
             where = f"in {data_dir / archive.folder}"
         else:
@@ -112,6 +112,43 @@ def bench(args: argparse.Namespace) -> None:
     from .bench import bench as measure
 
     measure(directory(args.data_dir), args.quick, Path(args.out) if args.out else None, print)
+
+
+def flower_simulate(args: argparse.Namespace) -> None:
+    from .flower.simulate import simulate
+
+    name, exp = experiment(args)
+    task = make_task(exp)
+    say(describe(exp))
+    out = Path(args.out) if args.out is not None else claim_directory(Path("runs"), name)
+    given = {"force": args.force, "workers": args.workers, "ray_address": args.ray_address}
+    with Progress(exp.rounds) as progress:
+        finish(args, out, lambda: simulate(exp, out, task=task, watch=progress, **given))
+
+
+def flower_init(args: argparse.Namespace) -> None:
+    from .flower.deployment import init
+
+    _, exp = experiment(args)
+    init(Path(args.folder), exp, args.sites, args.address, args.with_data)
+    print(f"{args.folder} has the deployment; {Path(args.folder) / 'README.md'} says what to start where")
+
+
+def flower_run(args: argparse.Namespace) -> None:
+    from .flower import follow
+
+    folder = Path(args.folder)
+    exp = follow.experiment_of(folder)
+    if args.resume and args.out is None:
+        raise InputError("--resume goes on with the run that --out names")
+    runs = folder / "server" / "runs"
+    out = Path(args.out) if args.out is not None else claim_directory(runs, part_name(exp.algorithm))
+    say(describe(exp))
+    keys = ("deadline", "min_parties", "wait", "attempts", "test")
+    changes = {key: getattr(args, key) for key in keys if getattr(args, key) is not None}
+    with Progress(exp.rounds) as progress:
+        done = follow.run(folder, out, args.resume, changes, progress)
+    print(f"accuracy {100 * done['accuracy']:.1f} % after round {exp.rounds}; results in {out}")
 
 
 def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:

@@ -28,7 +28,7 @@ FACTS = ("versions", "choices")  # what a run adds to its experiment.toml for pe
 class Experiment:
     """Everything that decides the result of a run. The defaults are the paper's, on digits."""
 
-    dataset: str = setting("digits", "digits, cifar10, cifar100 or tiny-imagenet")
+    dataset: str = setting("digits", "digits, cifar10, cifar100, tiny-imagenet, or sites")
     data_dir: str = setting("data", "the folder that holds the data sets")
     model: str | None = setting(None, "the encoder: mlp, simple-cnn, resnet18 or resnet50; none: the data set's own")
     head: bool = setting(True, "whether the network has the projection head")

@@ -74,7 +74,9 @@ class Recorder:
         sums = {key: sum(u.metrics.get(key, 0) for u in updates) for key in ("bytes_down", "bytes_up", "cpu_seconds")}
         fact = {"round": t + 1, **summarise(scores), **sums, "seconds": now - self.clock}
         fact["parties"] = [
-            {"party": u.party, "samples": u.num_samples, "steps": u.num_steps, **u.metrics} for u in updates
+            {"party": u.party, "samples": u.num_samples, "steps": u.num_steps, **u.metrics}
+            | ({"missing": u.missing} if u.missing else {})
+            for u in updates
         ]
         self.facts.append(fact)
         if self.directory is not None:
@@ -95,6 +97,9 @@ def summarise(scores: dict[str, Score]) -> Fact:
     fact: Fact = {"accuracy": statistics.fmean(accuracies.values())}
     if len(scores) > 1:
         fact |= {"accuracy_std": statistics.pstdev(accuracies.values()), "accuracies": accuracies}
+    (first, *others) = scores.values()
+    if first.sites is not None and not others:
+        fact |= {"sites": {str(i): list(counted) for i, counted in first.sites.items()}}
     return fact | {"loss": statistics.fmean(score.loss for score in scores.values())}
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import hashlib
 import itertools
 import json
 import os
@@ -14,7 +13,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tomli_w
 
 from . import checkpoint, kernels
@@ -33,10 +31,10 @@ def versions() -> dict[str, str]:
     return packages | {"kernels": kernels.in_use(), "python": platform.python_version(), "machine": platform.machine()}
 
 
-def claim_directory(name: str) -> Path:
-    """Make and return the first of `runs/NAME`, `runs/NAME-2`, ... that is not there yet."""
+def claim_directory(runs: Path, name: str) -> Path:
+    """Make and return the first of `RUNS/NAME`, `RUNS/NAME-2`, ... that is not there yet."""
     for number in itertools.count(1):
-        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        path = runs / (name if number == 1 else f"{name}-{number}")
         with contextlib.suppress(FileExistsError):
             path.mkdir(parents=True)
             return path
@@ -61,7 +59,7 @@ def new_directory(out: Path, force: bool, exp: Experiment, task: Task, choices: 
             (out / name).unlink(missing_ok=True)
         shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
         (out / CHECKPOINT).mkdir(exist_ok=True)
-        write_atomically(out / PARTITION, json.dumps(dealt(task)))
+        write_atomically(out / PARTITION, json.dumps(task.dealt()))
         write_atomically(out / ROUNDS, "")
         write_atomically(out / SETTINGS, to_toml(exp, {"versions": versions(), "choices": choices}))
         yield out
@@ -93,16 +91,6 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def dealt(task: Task) -> Fact:
-    """Who has which samples, and a hash that tells whether the data are still the same."""
-    counts = [np.bincount(p.y.cpu().numpy(), minlength=len(task.classes)).tolist() for p in task.parties]
-    hashed = hashlib.sha256()
-    for examples in (*task.parties, task.test):
-        for tensor in examples:
-            hashed.update(tensor.cpu().contiguous().numpy().data)
-    return {"classes": list(task.classes), "counts": counts, "sha256": hashed.hexdigest()}
-
-
 def read_facts(directory: Path, rounds: int, exp: Experiment, task: Task) -> list[Fact]:
     """The facts of the first `rounds` rounds; the data must be those of then."""
     path = directory / ROUNDS
@@ -113,7 +101,7 @@ def read_facts(directory: Path, rounds: int, exp: Experiment, task: Task) -> lis
             (t + 1, True) for t in range(rounds)
         ]
         path = directory / PARTITION
-        same_data = json.loads(path.read_bytes())["sha256"] == dealt(task)["sha256"]
+        same_data = json.loads(path.read_bytes())["sha256"] == task.dealt()["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         again = f"`moonfl run {directory / SETTINGS} --out {directory} --force` starts the run again"
         raise InputError(f"{path} is missing or damaged ({error}); {again}") from None

@@ -32,6 +32,10 @@ def free_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
+def state_name(party: int, round: int) -> str:
+    return f"party-{party}-round-{round}"
+
+
 def num_bytes(state: State) -> int:
     return sum(map(tree.num_bytes, state.values()))
 
@@ -96,6 +100,40 @@ class Kept:
         return self.state if self.state is not None else load(self.path) if self.path is not None else {}
 
 
+class SiteStates:
+    """The store of a party that lives elsewhere than the server: its states are on its own disk, and nowhere else.
+
+    The server says with each round which round of this party it accepted last. A newer state is of a round that was
+    late, refused or is repeated: it does not count.
+    """
+
+    def __init__(self, folder: Path, tidy: bool = True) -> None:
+        """`tidy`: remove states that cannot be asked for again."""
+        self.folder, self.tidy = folder, tidy
+
+    def after(self, party: int, accepted: int | None) -> State | None:
+        """What the party kept after its last accepted round; None before its first."""
+        if accepted is None:
+            return None
+        path = self.path(party, accepted)
+        try:
+            return load(path)
+        except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+            reason = "is missing" if not path.exists() else f"is damaged ({error})"
+            raise RunError(f"{path}, the state that party {party} left round {accepted + 1} with, {reason}") from None
+
+    def keep(self, party: int, round: int, state: State, accepted: int | None) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save(self.path(party, round), state)
+        kept = {self.path(party, t) for t in (round, accepted) if t is not None}
+        for path in self.folder.glob(f"party-{party}-round-*.safetensors") if self.tidy else ():
+            if path not in kept:
+                path.unlink(missing_ok=True)
+
+    def path(self, party: int, round: int) -> Path:
+        return self.folder / f"{state_name(party, round)}.safetensors"
+
+
 class States:
     def __init__(self, budget: int | None = None, folder: Path | None = None) -> None:
         """`budget`: bytes that may be held in memory. `folder`: where every state is kept; nothing there is removed."""
@@ -123,7 +161,7 @@ class States:
         size, path = num_bytes(state), None
         fits = self.used + size <= self.budget
         if size > 0 and (self.folder is not None or not fits):
-            path = self._path(f"party-{party}-round-{round}")
+            path = self._path(state_name(party, round))
             save(path, state)
         self.used += size if fits else 0
         self._kept[party] = [Kept(round, state if fits or size == 0 else None, path), *older]
@@ -135,6 +173,10 @@ class States:
     def restore(self, newest: dict[int, tuple[int, Path | None]]) -> None:
         """Take up what `newest` once told."""
         self._kept = {party: [Kept(round, None, path)] for party, (round, path) in newest.items()}
+
+    def note(self, party: int, round: int, path: Path | None) -> None:
+        """The party keeps the state it left `round` with itself, at `path` if that is a place we can name."""
+        self._kept[party] = [Kept(round, None, path)]
 
     def park(self, update: Update) -> Update:
         """An update of this round; its tensors on disk once they, those before and the states fill the budget."""

@@ -1,9 +1,11 @@
 """Task: the model builder, the parties' data, the test set, and how a model is judged."""
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,12 +27,13 @@ EVALUATION_BATCH = 500
 class Score(NamedTuple):
     accuracy: float
     loss: float
+    sites: dict[int, tuple[int, int]] | None = None  # where parties judged it on their own data: right, of how many
 
 
 @dataclass(frozen=True)
 class Task:
     build: Callable[[], nn.Module]  # a model with weights of no importance
-    parties: list[Examples]  # each party's own data
+    parties: Sequence[Examples] | dict[int, Examples]  # each party's own data; a site has one party's alone
     test: Examples
     preparation: Preparation
     batch_norm: bool  # whether the model has BatchNorm, which a batch of one sample must not meet
@@ -66,10 +69,28 @@ class Task:
             )
         return found
 
+    def dealt(self) -> dict[str, Any]:
+        """Who has which samples, and a hash that tells whether the data are still the same."""
+        parties = [self.parties[i] for i in range(len(self.parties))]
+        counts = [self.counts(party) for party in parties]
+        return {"classes": list(self.classes), "counts": counts, "sha256": hash_of(*parties, self.test)}
+
+    def counts(self, examples: Examples) -> list[int]:
+        """Samples of each class."""
+        counts: list[int] = np.bincount(examples.y.cpu().numpy(), minlength=len(self.classes)).tolist()
+        return counts
+
     def score(self, chunks: list[tuple[int, float]]) -> Score:
         """Accuracy and loss from all chunks, summed in their order."""
         right, loss = (sum(column) for column in zip(*chunks, strict=True))
         return Score(right / len(self.test.y), loss / len(self.test.y))
+
+
+def hash_of(*parts: Examples) -> str:
+    hashed = hashlib.sha256()
+    for tensor in (tensor for examples in parts for tensor in examples):
+        hashed.update(tensor.cpu().contiguous().numpy().data)
+    return hashed.hexdigest()
 
 
 def make_partition(exp: Experiment, data: Dataset) -> Partition:
@@ -88,15 +109,20 @@ def make_task(exp: Experiment, data: Dataset | None = None) -> Task:
     data = data or load(exp.dataset, directory(exp.data_dir))
     partition = make_partition(exp, data)
     train, test = (Examples(x.to(exp.device), y.to(exp.device)) for x, y in (data.train, data.test))
-    shape = tuple(train.x.shape[1:])
+    build, batch_norm = make_builder(exp, tuple(train.x.shape[1:]), len(data.classes))
+    parts = [torch.from_numpy(part).to(exp.device) for part in partition.parts]
+    parties = [Examples(train.x[part], train.y[part]) for part in parts]
+    return Task(build, parties, test, data.preparation, batch_norm, data.classes, partition.note)
+
+
+def make_builder(exp: Experiment, shape: tuple[int, ...], classes: int) -> tuple[Callable[[], nn.Module], bool]:
+    """What makes the model for samples of this shape, and whether it has BatchNorm."""
 
     def build() -> nn.Module:
-        model = build_model(str(exp.model), shape, len(data.classes), exp.head, exp.out_dim)
+        model = build_model(str(exp.model), shape, classes, exp.head, exp.out_dim)
         return laid_out(model.to(exp.device), torch.channels_last)
 
     batch_norm = has_batch_norm(build())
     if batch_norm and exp.batch_size == 1:
         raise InputError(f"batch_size=1 cannot train model={exp.model}: its BatchNorm needs at least 2 samples")
-    parts = [torch.from_numpy(part).to(exp.device) for part in partition.parts]
-    parties = [Examples(train.x[part], train.y[part]) for part in parts]
-    return Task(build, parties, test, data.preparation, batch_norm, data.classes, partition.note)
+    return build, batch_norm

@@ -69,3 +69,4 @@ class Update:
     num_steps: int  # optimiser steps taken; 0: this party could not train
     extra: State = field(default_factory=dict)  # what the algorithm sends besides (SCAFFOLD's delta c_i)
     metrics: dict[str, float] = field(default_factory=dict)
+    missing: str = ""  # why there is no model in it: this party did not answer, or what it sent was refused

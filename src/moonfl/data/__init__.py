@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, unknown
+from . import digits
+from .augment import Preparation
 from .base import Dataset
-from .cifar import CIFAR10_TRAIN, read_cifar10, read_cifar100
+from .cifar import CIFAR10, CIFAR10_TRAIN, CIFAR100, read_cifar10, read_cifar100
 from .digits import read_digits
+from .tiny_imagenet import PREPARATION as TINY_IMAGENET
 from .tiny_imagenet import read_tiny_imagenet
 
 
@@ -25,14 +28,21 @@ class Archive:
 class Source:
     read: Callable[[Path], Dataset]  # folder -> data set
     model: str  # the encoder the paper uses for it
-    archive: Archive | None = None  # None: it comes with a package, nothing is downloaded
+    preparation: Preparation | None  # None: by the type of the data
+    archive: Archive | None = None  # None: there is nothing to download, and
+    where: str = ""  # this is where it is
+
+
+def at_sites(folder: Path) -> Dataset:
+    raise InputError("dataset=sites means the data are at the sites of a deployment; see `moonfl flower init --help`")
 
 
 DATASETS = {
-    "digits": Source(lambda folder: read_digits(), "mlp"),
+    "digits": Source(lambda folder: read_digits(), "mlp", digits.PREPARATION, where="comes with scikit-learn"),
     "cifar10": Source(
         read_cifar10,
         "simple-cnn",
+        CIFAR10,
         Archive(
             "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
             "c58f30108f718f92721af3b95e74349a",
@@ -43,6 +53,7 @@ DATASETS = {
     "cifar100": Source(
         read_cifar100,
         "resnet50",
+        CIFAR100,
         Archive(
             "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
             "eb9058c3a382ffc7106e4002c42a8d85",
@@ -53,6 +64,7 @@ DATASETS = {
     "tiny-imagenet": Source(
         read_tiny_imagenet,
         "resnet50",
+        TINY_IMAGENET,
         Archive(
             "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
             "90528d7ca1a48142e341f4ef8d21d0de",
@@ -60,6 +72,7 @@ DATASETS = {
             ("train", "val/images", "val/val_annotations.txt"),
         ),
     ),
+    "sites": Source(at_sites, "mlp", None, where="is at the sites of a deployment (moonfl flower)"),
 }
 
 

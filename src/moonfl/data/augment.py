@@ -36,9 +36,9 @@ class Preparation:
         return gather(x, rows, maps, choice, normalised_bytes(self, x.shape[1]))
 
     def normalise(self, x: Tensor) -> Tensor:
-        """[B, C, H, W] stored values -> float32."""
+        """[B, C, ...] stored values -> float32."""
         mean, std = (
-            torch.tensor(values, dtype=torch.float32, device=x.device).view(-1, 1, 1) * self.scale
+            torch.tensor(values, dtype=torch.float32, device=x.device).view(-1, *[1] * (x.dim() - 2)) * self.scale
             for values in (self.mean, self.std)
         )
         return (x.float() - mean) / std

@@ -1,0 +1,92 @@
+"""The ClientApp: what a site does with the server's messages. It trains with the same local_update as every engine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from ..engines.embedded import one_thread
+from ..errors import InputError, RunError
+from ..experiment import Experiment
+from ..local import Workbench, local_update
+from ..rundir import versions
+from ..states import SiteStates
+from ..task import Task, hash_of
+from .records import Facts, RefusedError, pack, pack_update, unpack, unpack_order
+
+
+@dataclass(frozen=True)
+class Site:
+    """A party at its own place: its data, and a folder for what it keeps between rounds."""
+
+    party: int
+    name: str
+    task: Task
+    states: Callable[[str], SiteStates]  # by run
+
+
+SiteOf = Callable[[Context], tuple[Experiment, Site]]
+
+
+def client_app(site_of: SiteOf) -> ClientApp:
+    """`site_of` tells what to run and where we are; Flower's context says which node this is."""
+    app = ClientApp()
+    app.query()(answering(site_of, introduce))
+    app.train()(answering(site_of, train))
+    app.evaluate()(answering(site_of, evaluate))
+    return app
+
+
+def answering(
+    site_of: SiteOf, work: Callable[[Experiment, Site, Message], Message]
+) -> Callable[[Message, Context], Message]:
+    """What goes wrong at a site is told to the server in a line; the log of the site has the rest."""
+
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            return work(*site_of(context), message)
+        except (InputError, RunError, RefusedError, OSError) as error:
+            return Message(pack({"error": str(error)}), reply_to=message)
+
+    return answer
+
+
+def introduce(exp: Experiment, site: Site, message: Message) -> Message:
+    """Who this is, and what its data are like: nothing of the data themselves."""
+    task, own = site.task, site.task.parties[site.party]
+    facts: Facts = {
+        "party": site.party, "name": site.name, "shape": list(own.x.shape[1:]), "dtype": str(own.x.dtype),
+        "classes": list(task.classes), "counts": task.counts(own), "held_out": len(task.test.y),
+        "sha256": hash_of(own, task.test), "versions": versions(),
+    }  # fmt: skip
+    return Message(pack(facts), reply_to=message)
+
+
+def train(exp: Experiment, site: Site, message: Message) -> Message:
+    order = unpack_order(message.content)
+    check(site, order.party)
+    if not order.run.isalnum():
+        raise RefusedError(f"'{order.run}' is not the name of a run")
+    task, states = site.task, site.states(order.run)
+    state = states.after(site.party, order.accepted)
+    with one_thread():
+        update, kept = local_update(exp, task, Workbench(task.build), order.server, state, site.party, order.round)
+    states.keep(site.party, order.round, kept, order.accepted)
+    return Message(pack_update(update, order), reply_to=message)
+
+
+def evaluate(exp: Experiment, site: Site, message: Message) -> Message:
+    """Counts on what this site holds out."""
+    facts, tensors = unpack(message.content)
+    check(site, facts.get("party"))
+    task = site.task
+    with one_thread():
+        model = Workbench(task.build).module(tensors["model"])
+        chunks = task.evaluate_chunks(model, range(task.num_chunks()))
+    return Message(pack({"party": site.party, "chunks": chunks}), reply_to=message)
+
+
+def check(site: Site, party: int | None) -> None:
+    if party != site.party:
+        raise InputError(f"the server takes this site for party {party}; it is party {site.party}")

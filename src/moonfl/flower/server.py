@@ -1,0 +1,133 @@
+"""The ServerApp of a deployment: federation.run over the sites that are there, told in lines that can be followed."""
+
+import contextlib
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from .. import api, settings
+from ..checkpoint import fingerprint
+from ..data import source
+from ..data.base import Examples
+from ..data.npz import AS_STORED, PIXELS, read_npz
+from ..errors import InputError, RunError
+from ..experiment import Experiment, from_toml
+from ..record import Result
+from ..rundir import PARTITION
+from ..states import States
+from ..task import Task, make_builder
+from .client import client_app
+from .records import Facts
+from .roll import Roll, Rules
+from .site import read_site
+from .sites import Sites
+
+MARK = "@moonfl "  # before a line of JSON for whoever follows the run
+
+
+@dataclass(frozen=True)
+class AtSites(Task):
+    """A task whose training data are elsewhere; what is known of them is what the sites said."""
+
+    run: str = ""
+    sites: tuple[Facts, ...] = ()
+
+    def dealt(self) -> Facts:
+        hashes = "".join(facts["sha256"] for facts in self.sites)
+        return {
+            "classes": list(self.classes), "counts": [facts["counts"] for facts in self.sites],
+            "sha256": hashlib.sha256(hashes.encode()).hexdigest(), "run": self.run, "sites": list(self.sites),
+        }  # fmt: skip
+
+
+def server_app(experiment: Path) -> ServerApp:
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        """The run, and a last line that says how it ended."""
+        try:
+            result = serve(grid, from_toml(experiment), dict(context.run_config))
+        except (InputError, RunError) as error:
+            tell({"error": str(error), "status": 2 if isinstance(error, InputError) else 1})
+            raise
+        tell({"done": {"accuracy": result.accuracy, "best": result.best["accuracy"], "at": result.best["round"]}})
+
+    return app
+
+
+def site_app(experiment: Path) -> ClientApp:
+    """The ClientApp of a site whose SuperNode was started with `site="…/site.toml"` in its node-config."""
+
+    def site_of(context: Context) -> Any:
+        path = context.node_config.get("site")
+        if not isinstance(path, str):
+            raise InputError("this SuperNode's --node-config names no site.toml; the start.sh of a site does")
+        exp = from_toml(experiment)
+        return exp, read_site(Path(path), exp)
+
+    return client_app(site_of)
+
+
+def tell(line: Facts) -> None:
+    print(MARK + json.dumps(line), flush=True)
+
+
+def serve(grid: Grid, exp: Experiment, config: dict[str, Any]) -> Result:
+    """A new run over all sites, or one that goes on with those that are there."""
+    rules = settings.build(Rules, {f.name: config[f.name] for f in fields(Rules) if f.name in config}, "")
+    out, test = Path(str(config["out"])), str(config.get("test", ""))
+    if rules.min_parties > exp.parties:
+        raise InputError(f"min_parties={rules.min_parties} of {exp.parties} parties can never answer")
+    stored = read_stored(out, exp) if config.get("resume") else None
+    roll = Roll(grid, exp.parties, rules)
+    if stored is not None:
+        roll.known = dict(enumerate(stored["sites"]))
+        roll.wait_for(lambda present: len(present) >= rules.min_parties, f"and a round needs {rules.min_parties}")
+    else:
+        roll.wait_for(lambda present: len(present) == exp.parties, "and a run begins when all have been compared")
+    task = make_task(exp, roll, stored["run"] if stored else uuid.uuid4().hex, test)
+
+    def engine(exp: Experiment, task: Task, states: States) -> Sites:
+        return Sites(exp, task, states, roll, task.run if isinstance(task, AtSites) else "")
+
+    def watch(fact: Facts) -> None:
+        tell({"fact": fact})
+
+    if stored is not None:
+        return api.resume(out, task=task, watch=watch, engine=engine)
+    return api.run(exp, out, task=task, watch=watch, engine=engine)
+
+
+def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
+    """What the sites have in common; `test` is an .npz file of the server's own, where it has one."""
+    sites = tuple(roll.known[i] for i in range(exp.parties))
+    shape, classes = tuple(sites[0]["shape"]), tuple(sites[0]["classes"])
+    build, batch_norm = make_builder(exp, shape, len(classes))
+    known = PIXELS if sites[0]["dtype"] == "torch.uint8" else AS_STORED
+    held = Examples(torch.zeros(0, *shape), torch.zeros(0, dtype=torch.long))
+    if test:
+        arrays = read_npz(Path(test))
+        held = arrays.train if arrays.test is None else arrays.test
+        if tuple(held.x.shape[1:]) != shape or arrays.classes != classes:
+            raise InputError(f"{test} has not the shape {list(shape)} and the classes that the sites have")
+    return AtSites(build, (), held, source(exp.dataset).preparation or known, batch_norm, classes, "", run, sites)
+
+
+def read_stored(out: Path, exp: Experiment) -> Facts:
+    """What a run that goes on wrote of its sites when it began."""
+    if fingerprint(api.experiment_of(out)) != fingerprint(exp):
+        raise InputError(f"{out} is a run of another experiment.toml than the app's")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        stored: Facts = json.loads((out / PARTITION).read_bytes())
+        if len(stored["sites"]) == exp.parties and isinstance(stored["run"], str):
+            return stored
+    raise InputError(f"{out / PARTITION} is damaged, or not a deployment's: it does not say which sites the run has")

@@ -1,0 +1,9 @@
+"""What runs at the server and at the sites; experiment.toml beside it says what is trained."""
+
+from pathlib import Path
+
+from moonfl.flower.server import server_app, site_app
+
+experiment = Path(__file__).with_name("experiment.toml")
+server = server_app(experiment)
+client = site_app(experiment)

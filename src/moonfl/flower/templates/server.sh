@@ -1,0 +1,8 @@
+#!/bin/sh
+# The SuperLink: sites connect to it, and runs are started at it. Needs moonfl[flower].
+cd "$$(dirname "$$0")" || exit 1
+export FLWR_HOME="$$PWD/flower" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
+export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
+exec flower-superlink --host $HOST --port $PORT \
+    --ssl-ca-certfile ca.crt --ssl-certfile server.crt --ssl-keyfile server.key \
+    --enable-supernode-auth --database state.db --disable-runtime-dependency-installation

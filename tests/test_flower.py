@@ -1,0 +1,423 @@
+"""Over Flower's messages, in one process: the embedded engine's bits, and what comes of sites that fail or cheat."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flower_grid import InProcess
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from test_contract import same
+
+import moonfl
+from moonfl import MOON, Experiment, InputError, RunError, Scaffold, cli, tree
+from moonfl.algorithms import ALGORITHMS
+from moonfl.flower.client import client_app
+from moonfl.flower.deployment import init
+from moonfl.flower.follow import follow
+from moonfl.flower.records import pack, unpack
+from moonfl.flower.server import serve, site_app
+from moonfl.flower.simulate import simulated_site, simulated_sites
+from moonfl.record import Result
+from moonfl.rundir import CHECKPOINT
+from moonfl.states import load
+
+QUICK = Experiment(parties=4, rounds=3, epochs=1, sample_fraction=0.75)
+MOON3 = Experiment(parties=3, rounds=3, epochs=1, algorithm=MOON(mu=1.0))
+RULES = {"deadline": 0.2, "min_parties": 2, "wait": 0.0, "attempts": 2, "resume": False}
+
+
+def simulated(exp: Experiment, out: Path, **given: Any) -> Result:
+    configs = [{"partition-id": k, "num-partitions": exp.parties} for k in range(exp.parties)]
+    grid = InProcess(client_app(partial(simulated_site, exp, out / CHECKPOINT)), configs)
+    return moonfl.run(exp, out, engine=lambda *parts: simulated_sites(grid, *parts, out), **given)
+
+
+class Deployment:
+    """What `moonfl flower init --with-data` lays out, served in one process."""
+
+    def __init__(self, folder: Path, exp: Experiment) -> None:
+        init(folder, exp, exp.parties, "127.0.0.1:8000", with_data=True)
+        self.folder, self.exp, self.out = folder, exp, folder / "run"
+        configs = [{"site": str(folder / f"site-{k + 1}" / "site.toml")} for k in range(exp.parties)]
+        self.grid = InProcess(site_app(folder / "app" / "experiment.toml"), configs)
+
+    def serve(self, **changes: Any) -> Result:
+        return serve(self.grid, self.exp, {**RULES, "out": str(self.out), **changes})
+
+    def states(self, party: int) -> dict[int, Any]:
+        """Round -> what the party's own disk has of it."""
+        paths = (self.folder / f"site-{party + 1}" / "states").glob("*/*.safetensors")
+        return {int(path.stem.rpartition("-")[2]): load(path) for path in paths}
+
+
+@pytest.fixture
+def moon(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path / "federation", MOON3)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_gives_the_embedded_engines_bits(name: str, tmp_path: Path) -> None:
+    algorithm = ALGORITHMS[name]()
+    alone = {} if algorithm.federated else {"rounds": 1, "sample_fraction": 1.0}
+    exp = replace(QUICK, algorithm=algorithm, **alone)
+    assert same(simulated(exp, tmp_path).models, moonfl.run(exp, workers=1).models)
+
+
+def test_a_simulated_run_is_resumed_by_any_engine(tmp_path: Path) -> None:
+    def stop(fact: dict[str, Any]) -> None:
+        if fact["round"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulated(QUICK, tmp_path, watch=stop)
+    assert same(moonfl.resume(tmp_path, workers=1).models, moonfl.run(QUICK, workers=1).models)
+
+
+def test_a_deployment_gives_the_embedded_engines_bits(moon: Deployment) -> None:
+    """Each site has its own data only, and a third of the test set: together they find the same accuracy."""
+    found, expected = moon.serve(), moonfl.run(MOON3, workers=1)
+    assert same(found.models, expected.models)
+    assert [fact["accuracy"] for fact in found.rounds] == [fact["accuracy"] for fact in expected.rounds]
+    assert found.rounds[0]["loss"] == pytest.approx(expected.rounds[0]["loss"])
+    assert sum(n for _, n in found.rounds[0]["sites"].values()) == 360
+    keys = ("party", "samples", "steps", "loss", "drift", "bytes_down", "bytes_up")
+    for ours, theirs in zip(found.rounds[-1]["parties"], expected.rounds[-1]["parties"], strict=True):
+        assert {key: ours[key] for key in keys} == {key: theirs[key] for key in keys}
+
+
+def test_nothing_but_models_and_counts_leaves_a_site(moon: Deployment) -> None:
+    """No reply has a tensor that is not of the model's shapes, and the state is on the site's own disk."""
+    sent: list[Message] = []
+    moon.grid.meddle = lambda order, reply: sent.append(reply) or reply
+    result = moon.serve()
+    shapes = {tuple(t.shape) for t in result.models["global"].values()}
+    for reply in sent:
+        _, tensors = unpack(reply.content)
+        assert {tuple(t.shape) for params in tensors.values() for t in params.values()} <= shapes
+        assert "previous" not in str(list(reply.content))
+    assert all(moon.states(party).keys() == {1, 2} for party in range(3))
+
+
+def lose(moon: Deployment, party: int, rounds: set[int], times: int = 99) -> None:
+    """The party trains, and its answer never arrives, in these rounds."""
+    left = dict.fromkeys(rounds, times)
+
+    def meddle(order: Message, reply: Message) -> Message | None:
+        facts = unpack(order.content)[0]
+        if order.metadata.message_type == "train" and facts["party"] == party and left.get(facts["round"], 0) > 0:
+            left[facts["round"]] -= 1
+            return None
+        return reply
+
+    moon.grid.meddle = meddle
+
+
+def test_a_late_party_is_named_and_comes_back_with_the_state_that_counts(moon: Deployment) -> None:
+    lose(moon, 1, {1})
+    result = moon.serve()
+    assert [len([p for p in fact["parties"] if "missing" in p]) for fact in result.rounds] == [0, 1, 0]
+    (missing,) = (p for p in result.rounds[1]["parties"] if "missing" in p)
+    assert missing == {"party": 1, "samples": 0, "steps": 0, "missing": "no answer within 0.2 s"}
+    orders = [unpack(m.content)[0] for m in moon.grid.sent if m.metadata.message_type == "train"]
+    assert [o["accepted"] for o in orders if o["party"] == 1] == [None, 0, 0]
+    assert moon.states(1).keys() == {0, 2}, "the state of the round that was not accepted is gone"
+
+
+def test_scaffolds_c_stays_the_mean_of_the_accepted_c_i(tmp_path: Path) -> None:
+    """Late answers, repeated rounds and a party that is away: c = 1/N sum of c_i over the states that count."""
+    exp = replace(MOON3, algorithm=Scaffold(), rounds=5)
+    scaffold = Deployment(tmp_path / "federation", exp)
+    lose(scaffold, 2, {0, 2, 4})
+    scaffold.serve()
+    index = json.loads((scaffold.out / CHECKPOINT / "round-5.json").read_bytes())
+    assert {party: of["round"] for party, of in index["parties"].items()} == {"0": 4, "1": 4, "2": 3}
+    c = load(scaffold.out / CHECKPOINT / "server-5.safetensors")["shared/c"]
+    accepted = [scaffold.states(int(party))[of["round"]]["c_i"] for party, of in index["parties"].items()]
+    mean = tree.mean((c_i, 1) for c_i in accepted)
+    for name in c:
+        torch.testing.assert_close(c[name], mean[name], rtol=1e-5, atol=1e-7)
+
+
+def test_a_round_with_too_few_answers_is_repeated_to_the_same_bits(moon: Deployment) -> None:
+    lose(moon, 0, {1}, times=1)
+    found = moon.serve(min_parties=3)
+    assert same(found.models, moonfl.run(MOON3, workers=1).models)
+    assert not any("missing" in party for fact in found.rounds for party in fact["parties"])
+
+
+def test_too_few_answers_for_good_end_the_run_and_it_can_go_on(moon: Deployment) -> None:
+    lose(moon, 0, {1})
+    with pytest.raises(RunError, match=r"round 2 needs 3 parties, 2 answered in 2 attempts: site-1: no answer within"):
+        moon.serve(min_parties=3)
+    moon.grid.meddle = lambda order, reply: reply
+    assert same(moon.serve(resume=True).models, moonfl.run(MOON3, workers=1).models)
+
+
+def test_a_restarted_server_goes_on_to_the_same_bits(moon: Deployment) -> None:
+    """It is killed when the sites have trained round 2 and it has not averaged: their newer states do not count."""
+
+    def killed(order: Message, reply: Message) -> Message:
+        facts = unpack(order.content)[0]
+        if order.metadata.message_type == "train" and facts["round"] == 1 and facts["party"] == 2:
+            raise KeyboardInterrupt
+        return reply
+
+    moon.grid.meddle = killed
+    with pytest.raises(KeyboardInterrupt):
+        moon.serve()
+    assert moon.states(0).keys() == {0, 1}
+    moon.grid = InProcess(moon.grid.app, moon.grid.configs)
+    assert same(moon.serve(resume=True).models, moonfl.run(MOON3, workers=1).models)
+
+
+def test_a_site_that_lost_its_state_is_named(moon: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    def forget(order: Message, reply: Message) -> Message:
+        for path in (moon.folder / "site-2" / "states").glob("*/*round-0*"):
+            path.unlink()
+        return reply
+
+    moon.grid.meddle = forget
+    result = moon.serve()
+    (missing,) = (p["missing"] for p in result.rounds[1]["parties"] if "missing" in p)
+    assert "the state that party 1 left round 1 with, is missing" in missing
+    assert "round 2 goes on without site-2" in capsys.readouterr().err
+
+
+def test_a_party_that_is_not_connected_is_named(moon: Deployment) -> None:
+    def away(order: Message, reply: Message) -> Message:
+        evaluated = sum(m.metadata.message_type == "evaluate" for m in moon.grid.sent)
+        moon.grid.online = {1, 2} if 3 <= evaluated < 5 else {1, 2, 3}
+        return reply
+
+    moon.grid.meddle = away
+    result = moon.serve()
+    missing = [{p["party"]: p["missing"] for p in f["parties"] if "missing" in p} for f in result.rounds]
+    assert missing == [{}, {2: "not connected"}, {}]
+    assert list(result.rounds[1]["sites"]) == ["0", "1"]
+
+
+def forged(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Callable[[RecordDict], RecordDict]:
+    def forge(content: RecordDict) -> RecordDict:
+        facts, state = unpack(content)
+        tensors = {label: dict(params) for label, params in state.items()}
+        change(facts, tensors)
+        return pack(facts, tensors)
+
+    return forge
+
+
+def put(label: str, tensor: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[RecordDict], RecordDict]:
+    def change(facts: dict[str, Any], tensors: dict[str, Any]) -> None:
+        first = next(iter(tensors[label]))
+        tensors[label][first] = tensor(tensors[label][first])
+
+    return forged(change)
+
+
+FORGERIES: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
+    "another shape": (put("params", lambda t: t[:1]), r"is float32 \[1, 64\], not float32 \[\d+, 64\]"),
+    "another type": (put("params", lambda t: t.double()), r"is float64 .* not float32"),
+    "nan": (put("params", lambda t: t * torch.nan), "is not finite"),
+    "infinite": (put("params", lambda t: t / 0), "is not finite"),
+    "a name more": (forged(lambda f, t: t["params"].update(backdoor=torch.ones(1))), r"other tensors .*\(backdoor\)"),
+    "a name less": (forged(lambda f, t: t["params"].popitem()), "other tensors than was sent"),
+    "no model": (forged(lambda f, t: t.pop("params")), "other tensors than was sent"),
+    "nan beside the model": (put("extra:delta_c", lambda t: t * torch.nan), "of delta_c is not finite"),
+    "nothing beside the model": (forged(lambda f, t: t.pop("extra:delta_c")), r"it sends \[\], not \['delta_c'\]"),
+    "absurd samples": (forged(lambda f, t: f.update(samples=10**9)), r"it says 1000000000 samples, and said \d+"),
+    "negative samples": (forged(lambda f, t: f.update(samples=-5)), r"it says -5 samples"),
+    "absurd steps": (forged(lambda f, t: f.update(steps=10**6)), r"it says 1000000 steps of training"),
+    "another party": (forged(lambda f, t: f.update(party=0)), "it answers as party 0"),
+    "another round": (forged(lambda f, t: f.update(round=7)), "it answers for round 7"),
+    "infinite metrics": (forged(lambda f, t: f["metrics"].update(loss=float("inf"))), "metrics are not finite"),
+    "no facts": (lambda content: RecordDict({}), "not a message of moonfl's"),
+    "not json": (lambda content: RecordDict({"moonfl": ConfigRecord({"facts": "{", "names": "{}"})}), "not a message"),
+    "a list": (lambda content: RecordDict({"moonfl": ConfigRecord({"facts": "[]", "names": "{}"})}), "no facts"),
+    "a bad array": (
+        lambda content: RecordDict(
+            {"moonfl": content["moonfl"], "tensors:params": ArrayRecord({"x": Array("f4", (1,), "numpy.ndarray", b"")})}
+        ),
+        "not a message of moonfl's",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FORGERIES)
+def test_a_malformed_update_is_refused_by_name_and_the_rest_goes_on(kind: str, tmp_path: Path) -> None:
+    """The result is that of the two honest parties, to the bit."""
+    exp = replace(MOON3, algorithm=Scaffold(), rounds=1)
+    forge, why = FORGERIES[kind]
+    results = []
+    for name, cheat in (("forged", lambda order, reply: Message(forge(reply.content), reply_to=order)), ("gone", None)):
+        run = Deployment(tmp_path / name, exp)
+
+        def meddle(order: Message, reply: Message, cheat: Any = cheat) -> Message | None:
+            mine = order.metadata.message_type == "train" and order.metadata.dst_node_id == 2
+            return reply if not mine else as_node(2, cheat(order, reply)) if cheat else None
+
+        run.grid.meddle = meddle
+        results.append(run.serve())
+    (missing,) = (p for p in results[0].rounds[0]["parties"] if "missing" in p)
+    assert missing["party"] == 1
+    assert re.search(why, missing["missing"]), missing
+    assert same(results[0].models, results[1].models)
+
+
+def as_node(node: int, message: Message) -> Message:
+    message.metadata.__dict__["_src_node_id"] = node
+    return message
+
+
+def test_an_answer_from_another_node_and_an_error_reply_are_refused(moon: Deployment) -> None:
+    def meddle(order: Message, reply: Message) -> Message:
+        if order.metadata.message_type != "train":
+            return reply
+        if order.metadata.dst_node_id == 2:
+            return as_node(3, reply)
+        return reply if order.metadata.dst_node_id == 1 else Message(Error(5, "node unavailable"), reply_to=order)
+
+    moon.grid.meddle = meddle
+    result = moon.serve(min_parties=1)
+    missing = {p["party"]: p["missing"] for p in result.rounds[0]["parties"] if "missing" in p}
+    assert missing == {1: "the answer came from another node", 2: "failed (node unavailable)"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda site: site.update(x=np.zeros((9, 1, 7, 7), np.uint8), y=np.arange(9)), r"shape \[1, 7, 7\]"),
+        (lambda site: site.update(x=site["x"].astype(np.float32)), "samples of type torch.float32"),
+        (lambda site: site.update(classes=np.array([*map(str, range(11))])), "has the classes"),
+        (lambda site: site.update(y=site["y"] + 90), "y must hold whole numbers from 0 to 9"),
+        (lambda site: site.pop("y"), "has no array 'y'"),
+    ],
+)
+def test_sites_that_do_not_fit_are_named_before_the_first_round(
+    moon: Deployment, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    path = moon.folder / "site-3" / "data.npz"
+    arrays = {name: value for name, value in np.load(path).items() if not name.endswith("_test")}
+    change(arrays)
+    np.savez(path, **arrays)
+    with pytest.raises(RunError, match=f"2 of 3 sites are connected, missing: party 2 after 0 s.*{message}"):
+        moon.serve()
+    assert not moon.out.exists()
+
+
+def test_two_sites_cannot_be_one_party(moon: Deployment) -> None:
+    site = moon.folder / "site-3" / "site.toml"
+    site.write_text(site.read_text().replace("party = 2", "party = 1"))
+    with pytest.raises(RunError, match="site-3 was refused: party 1 is site-2 already, at another node"):
+        moon.serve()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("party = 9", "it says it is party 9; parties are 0 to 2"),
+        ("party = -1", "party must be >= 0"),
+        ("parti = 1", "did you mean party"),
+        ("party = 2\nholdout = 1.0", "holdout must be"),
+        ("party = 2\ndata = 'nowhere.npz'", "nowhere.npz cannot be read: No such file"),
+        ("party = 2\ndata = '.'", "has none of data_batch_1"),
+        ("party =", "is not TOML"),
+    ],
+)
+def test_a_wrong_site_toml_is_told_to_the_server(moon: Deployment, text: str, message: str) -> None:
+    (moon.folder / "site-3" / "site.toml").write_text(text)
+    with pytest.raises(RunError, match=message):
+        moon.serve()
+
+
+def test_a_site_holds_out_a_fifth_of_its_own_where_its_data_have_no_test_part(moon: Deployment) -> None:
+    for k in range(3):
+        path = moon.folder / f"site-{k + 1}" / "data.npz"
+        np.savez(path, **{name: value for name, value in np.load(path).items() if not name.endswith("_test")})
+    result = moon.serve()
+    total = sum(len(np.load(moon.folder / f"site-{k + 1}" / "data.npz")["y"]) for k in range(3))
+    held = sum(n for _, n in result.rounds[0]["sites"].values())
+    assert held == pytest.approx(total / 5, abs=3)
+    assert sum(p["samples"] for p in result.rounds[0]["parties"]) == total - held
+
+
+def test_a_test_set_at_the_server_judges_instead_of_the_sites(moon: Deployment, tmp_path: Path) -> None:
+    expected = moonfl.run(MOON3, workers=1)
+    parts = [np.load(moon.folder / f"site-{k + 1}" / "data.npz") for k in range(3)]
+    classes = parts[0]["classes"]
+    x, y = (np.concatenate([part[name] for part in parts]) for name in ("x_test", "y_test"))
+    np.savez(tmp_path / "test.npz", x=x, y=y, classes=classes)
+    result = moon.serve(test=str(tmp_path / "test.npz"))
+    assert result.accuracy == expected.accuracy
+    assert "sites" not in result.rounds[0]
+    assert not any(m.metadata.message_type == "evaluate" for m in moon.grid.sent)
+
+
+def test_data_that_changed_are_refused_when_a_run_goes_on(moon: Deployment) -> None:
+    lose(moon, 0, {1})
+    with pytest.raises(RunError):
+        moon.serve(min_parties=3)
+    path = moon.folder / "site-1" / "data.npz"
+    arrays = dict(np.load(path))
+    arrays["y"] = arrays["y"][::-1]
+    np.savez(path, **arrays)
+    moon.grid = InProcess(moon.grid.app, moon.grid.configs)
+    with pytest.raises(RunError, match="site-1 was refused: its data are not those it had when the run began"):
+        moon.serve(resume=True, min_parties=3)
+
+
+def test_another_experiment_does_not_go_on_with_a_run(moon: Deployment) -> None:
+    moon.serve()
+    moon.exp = replace(MOON3, rounds=9)
+    with pytest.raises(InputError, match=r"is a run of another experiment\.toml than the app's"):
+        moon.serve(resume=True)
+    with pytest.raises(InputError, match="min_parties=4 of 3 parties can never answer"):
+        moon.serve(min_parties=4)
+
+
+def test_the_run_of_a_deployment_can_be_reported(moon: Deployment, tmp_path: Path) -> None:
+    lose(moon, 1, {1})
+    moon.serve()
+    assert cli.main(["report", str(moon.out), "--out", str(tmp_path / "report")]) == 0
+    assert cli.main(["compare", str(moon.out)]) == 0
+
+
+def test_following_a_run() -> None:
+    facts: list[Any] = []
+    lines = ["INFO : noise\n", 'INFO: @moonfl {"fact": {"round": 1}}\n', '@moonfl {"done": {"accuracy": 0.5}}\n']
+    assert follow(iter(lines), facts.append) == {"accuracy": 0.5}
+    assert facts == [{"round": 1}]
+    with pytest.raises(RunError, match="round 2 needs"):
+        follow(iter(['@moonfl {"error": "round 2 needs 3", "status": 1}\n']), facts.append)
+    with pytest.raises(InputError, match="min_parties"):
+        follow(iter(['@moonfl {"error": "min_parties", "status": 2}\n']), facts.append)
+    with pytest.raises(RunError, match=r"before it was done\. Its last words:\nERROR: no such thing"):
+        follow(iter(["ERROR: no such thing\n"]), facts.append)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["init", "new", "--sites", "1"], "at least 2 sites"),
+        (["init", "full", "--sites", "2"], "full is there and not empty"),
+        (["init", "new", "--sites", "2", "--address", "nowhere"], "--address is HOST:PORT"),
+        (["init", "new", "--sites", "2", "digits-mon"], "did you mean digits-moon"),
+        (["run", "nowhere"], "nowhere is no deployment"),
+        (["run", "full", "--resume"], "full is no deployment"),
+    ],
+)
+def test_wrong_words_get_one_line(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("")
+    assert cli.main(["flower", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
