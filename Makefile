@@ -1,17 +1,21 @@
 # make demo: MOON learns digits.   make test: the whole suite.   make lint: style and types.
+# make test-flower: real Flower processes on loopback, and Ray.
 # make test-report: reports in a browser (installs Debian's chromium where there is none).
 # make sanitize: the native kernels under the address and undefined-behaviour sanitizers (needs gcc).
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-report lint sanitize clean
+.PHONY: demo test test-flower test-report lint sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/moonfl run
 
 test: $(VENV)/installed
 	$(BIN)/pytest --numprocesses auto
+
+test-flower: $(VENV)/installed
+	$(BIN)/pytest -m flower
 
 test-report: $(VENV)/installed
 	$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/pip install --quiet 'selenium>=4'

@@ -5,17 +5,17 @@ from pathlib import Path
 from string import Template
 
 import tomli_w
+from cryptography import x509
 
 from ..data.base import Examples
 from ..data.npz import write_npz
 from ..errors import InputError
 from ..experiment import Experiment, to_toml
 from ..task import make_task
-from .keys import write_certificates, write_node_key
+from .keys import name_of, write_certificates, write_node_key
 from .roll import Rules
 
 NAME, CONNECTION = "deployment.toml", "moonfl"
-FIRST_PORT = 9094  # of the SuperNodes: they need one each where several are on one machine
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -28,7 +28,8 @@ def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: boo
         (folder / inner).mkdir(parents=True)
     write_certificates(folder / "server", host)
     connect(folder, address)
-    values = {"HOST": host, "PORT": port, "ADDRESS": address, "SITES": sites, "MIN": max(1, sites - 1)}
+    listen = host if is_address(host) else "0.0.0.0"
+    values = {"HOST": listen, "PORT": port, "ADDRESS": address, "SITES": sites}
     rules = {f.name: f.default for f in fields(Rules)} | {"min_parties": max(1, sites - 1)}
     write(folder / "app" / "pyproject.toml", "app.toml", {"RULES": tomli_w.dumps(rules).strip()})
     write(folder / "app" / "moonfl_app.py", "moonfl_app.py", {})
@@ -40,14 +41,14 @@ def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: boo
     for k in range(sites):
         site = folder / f"site-{k + 1}"
         write(site / "site.toml", "site.toml", {"PARTY": k, "NAME": site.name})
-        write(site / "start.sh", "site.sh", values | {"OWN_PORT": FIRST_PORT + k}, run=True)
+        write(site / "start.sh", "site.sh", values | {"OWN_PORT": port + 1 + k}, run=True)
         (site / "ca.crt").write_bytes((folder / "server" / "ca.crt").read_bytes())
         write_node_key(site / "key")
     if with_data:
         deal(folder, exp)
 
 
-def check(folder: Path, exp: Experiment, sites: int, address: str) -> tuple[str, str]:
+def check(folder: Path, exp: Experiment, sites: int, address: str) -> tuple[str, int]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there and not empty; name a new folder")
     if sites < 2:
@@ -57,7 +58,12 @@ def check(folder: Path, exp: Experiment, sites: int, address: str) -> tuple[str,
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InputError(f"--address is HOST:PORT, such as fl.example.org:8000, not {address!r}")
-    return host, port
+    return host, int(port)
+
+
+def is_address(host: str) -> bool:
+    """Of this machine, to listen at; a name is listened to on every address."""
+    return host == "localhost" or isinstance(name_of(host), x509.IPAddress)
 
 
 def deal(folder: Path, exp: Experiment) -> None:
