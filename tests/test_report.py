@@ -283,10 +283,10 @@ def break_file(run: Path, name: str, old: str, new: str) -> None:
         ("rounds.jsonl", '{"round": 2,', '{"round" 2,', r"rounds\.jsonl, line 2: not JSON"),
         ("rounds.jsonl", '{"round": 2,', '{"round": 7,', r"rounds\.jsonl, line 2: round 2 .*expected"),
         ("rounds.jsonl", '"accuracy": ', '"accuracy": NaN, "a": ', r"rounds\.jsonl, line 1: .*accuracy"),
-        ("final.json", '"confusion": [[', '"confusion": [[1], [', r"final\.json: 'confusion' is not a table"),
-        ("final.json", '"points": [[', '"points": [[0, 0], [', r"final\.json: 'tsne' holds points"),
-        ("final.json", '"parties"', 'parties"', r"final\.json, line 1: not JSON"),
-        ("partition.json", '"airplane", ', "", r"partition\.json: 'counts' is not a table"),
+        ("final.json", '"confusion": [[', '"confusion": [[1], [', r"final\.json: 'confusion', a table of counts"),
+        ("final.json", '"points": [[', '"points": [[0, 0], [', r"final\.json: 'points' of 'tsne', as many"),
+        ("final.json", '"parties"', 'parties"', r"final\.json: not JSON"),
+        ("partition.json", '"airplane", ', "", r"partition\.json: 'classes', 10 as in"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path: Path, name: str, old: str, new: str, message: str) -> None:

@@ -24,8 +24,8 @@ def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
         for p in part.pictures:
             files |= {f"{p.name}.svg": p.svg.encode(), f"{p.name}.png": p.png}
         for t in part.tables:
-            files |= {f"{t.name}.md": markdown(t).encode(), f"{t.name}.csv": comma_separated(t).encode()}
-    return replace_report(out, files, page(groups, parts, headline(groups), left_out + notes))
+            files |= {f"{t.name}.md": as_bytes(markdown(t)), f"{t.name}.csv": as_bytes(comma_separated(t))}
+    return replace_report(out, files, as_bytes(page(groups, parts, headline(groups), left_out + notes)))
 
 
 def compare(paths: list[Path], target: float | None = None) -> str:
@@ -39,6 +39,11 @@ def compare(paths: list[Path], target: float | None = None) -> str:
     runs, left_out = load(paths)
     groups, notes = group(runs)
     return "\n".join([plain(short(groups, target)), *left_out, *notes])
+
+
+def as_bytes(text: str) -> bytes:
+    """A folder may have a name that is no text."""
+    return text.encode(errors="replace")
 
 
 def check(target: float | None) -> None:

@@ -95,8 +95,9 @@ def partitions(groups: list[Group]) -> list[Section]:
                 users += [] if g in users else [g]
     shown = []
     for number, (text, users) in enumerate(distinct.items(), 1):
-        counts = np.asarray(json.loads(text)["counts"], dtype=np.int64)
-        names = tuple(users[0].classes or map(str, range(counts.shape[1])))
+        known = json.loads(text)
+        counts = np.asarray(known["counts"], dtype=np.int64)
+        names = tuple(known.get("classes") or map(str, range(counts.shape[1])))
         figure = draw(counts, names, f"Who has what: {dealt(users[0])}", subtitle(users))
         who = (
             "all runs"

@@ -76,7 +76,7 @@ def per_class(groups: list[Group]) -> list[Table]:
     for g in groups:
         shares = confusion(g)
         if shares is not None:
-            sets.setdefault(tuple(g.classes or map(str, range(len(shares)))), []).append(g)
+            sets.setdefault(tuple(g.class_names(len(shares))), []).append(g)
     tables = []
     for number, (names, there) in enumerate(sets.items(), 1):
         diagonals = [shares.diagonal() for g in there if (shares := confusion(g)) is not None]

@@ -123,8 +123,8 @@ def classes(name: str, groups: list[Group]) -> Picture | None:
     values = []
     for g in groups:
         shares = confusion(g)
-        names = g.classes or [str(k) for k in range(0 if shares is None else len(shares))]
-        values.append({} if shares is None else dict(zip(names, map(float, 100 * shares.diagonal()), strict=False)))
+        right = [] if shares is None else [float(share) for share in 100 * shares.diagonal()]
+        values.append(dict(zip(g.class_names(len(right)), right, strict=True)))
     said = "The share of the test samples of each class that the final model recognises, over all seeds."
     return compare(name, groups, "Accuracy per class", "test accuracy of the class, %", values, said)
 

@@ -4,22 +4,21 @@ import re
 from pathlib import Path
 
 from ..errors import InputError, RunError
-from ..files import atomic, write_atomically
+from ..files import atomic
 
 PAGE = "report.html"
 OURS = re.compile(r'href="([a-z0-9-]+\.(?:svg|png|csv|md))" download')
 
 
-def replace_report(out: Path, files: dict[str, bytes], page: str) -> Path:
+def replace_report(out: Path, files: dict[str, bytes], page: bytes) -> Path:
     """The page last, when all it links to is there; then what only the report before it linked to is removed."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         old = out / PAGE
         before = set(OURS.findall(old.read_text(encoding="utf-8"))) if old.exists() else set()
-        for name, data in files.items():
+        for name, data in [*files.items(), (PAGE, page)]:
             with atomic(out / name) as temporary:
                 temporary.write_bytes(data)
-        write_atomically(old, page)
         for name in before - files.keys():
             (out / name).unlink(missing_ok=True)
     except (OSError, RunError, UnicodeDecodeError) as error:

@@ -2,13 +2,12 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .checks import Fact
 from .labels import DATASETS, FEDAVG, distinguish, method_labels, order
-from .reading import Fact
 from .runs import Run
 
 SMALL = "small scale, not the paper's setting"
@@ -63,10 +62,12 @@ class Group:
 
     @property
     def classes(self) -> list[str]:
-        named = next(
-            (run.partition["classes"] for run in self.runs if run.partition and "classes" in run.partition), None
-        )
-        return [str(name) for name in named] if named else []
+        named = (run.partition["classes"] for run in self.runs if run.partition and "classes" in run.partition)
+        return next(named, [])
+
+    def class_names(self, count: int) -> list[str]:
+        """Of `count` classes; numbers where the names are not known, or are those of other data."""
+        return self.classes if len(self.classes) == count else [str(k) for k in range(count)]
 
     def series(self, key: str) -> NDArray[np.float64]:
         """A fact of every round, [seeds, rounds]; NaN where it was not recorded."""
@@ -74,12 +75,11 @@ class Group:
             [[fact.get(key, np.nan) for fact in run.rounds[: self.length]] for run in self.runs], dtype=float
         )
 
-    def family(self, without: tuple[str, ...] = ()) -> tuple[tuple[str, Any], ...]:
+    def family(self, without: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
         """The settings that are not the method's."""
         own = ("algorithm.", "server.")
-        return tuple(
-            sorted((k, v) for k, v in self.settings.items() if not k.startswith(own) and k not in PLACE + without)
-        )
+        kept = (key for key in self.settings if not key.startswith(own) and key not in PLACE + without)
+        return tuple((key, repr(self.settings[key])) for key in sorted(kept))
 
 
 def group(runs: list[Run]) -> tuple[list[Group], list[str]]:

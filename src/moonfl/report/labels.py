@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from .reading import Fact
+from .checks import Fact
 
 NAMES = {"moon": "MOON", "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "fednova": "FedNova",
          "feddyn": "FedDyn", "solo": "SOLO"}  # fmt: skip

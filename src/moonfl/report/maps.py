@@ -17,7 +17,7 @@ def confusion_matrix(name: str, g: Group) -> Picture | None:
     if shares is None:
         return None
     count = len(shares)
-    names = g.classes if len(g.classes) == count else [str(k) for k in range(count)]
+    names = g.class_names(count)
     with look():
         figure, axes = canvas(f"Confusion: {g.label}", subtitle([g]), height=3.9)
         shades(axes, shares, 1)

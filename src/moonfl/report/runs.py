@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
-from .reading import Fact, check_counts, check_final, read_json, read_rounds, read_toml
+from . import checks
+from .checks import Fact
+from .reading import read_json, read_rounds, read_toml
 
 TEXTS = ("versions", "choices")  # tables of experiment.toml that are not settings
 
@@ -56,18 +58,16 @@ def find(paths: list[Path]) -> list[Path]:
 
 
 def read(path: Path) -> Run:
-    values = read_toml(path / "experiment.toml")
-    texts = {key: {str(k): str(v) for k, v in dict(values.pop(key, {})).items()} for key in TEXTS}
+    """Every fact is checked here, once: nothing that is computed from a run meets a damaged one."""
+    noted, dealt, last = path / "experiment.toml", path / "partition.json", path / "final.json"
+    values = read_toml(noted)
+    texts = {key: checks.texts(values.pop(key, {}), key, noted) for key in TEXTS}
     settings: Fact = {}
     for key, value in values.items():
         settings |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
-    for key in ("algorithm.name", "dataset", "rounds"):
-        if key not in settings:
-            raise InputError(f"{path / 'experiment.toml'} does not say {key}; it is no moonfl run's")
-    partition, final = (read_json(path / f"{name}.json") for name in ("partition", "final"))
-    check_counts(partition, "counts", path / "partition.json")
-    check_counts(final, "confusion", path / "final.json")
-    check_final(final or {}, path / "final.json")
-    return Run(
-        path, settings, **texts, rounds=read_rounds(path / "rounds.jsonl"), partition=partition, final=final or {}
-    )
+    checks.settings(settings, noted)
+    partition, final = read_json(dealt), read_json(last) or {}
+    if partition is not None:
+        checks.partition(partition, dealt)
+    checks.final(final, (partition or {}).get("classes"), last)
+    return Run(path, settings, **texts, rounds=read_rounds(path / "rounds.jsonl"), partition=partition, final=final)
