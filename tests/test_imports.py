@@ -19,7 +19,7 @@ LAYERS = [
     {"record"},
     {"api", "bench", "presets", "report", "progress"},
     {"targets"},
-    {"beside", "reproduce"},
+    {"beside", "figures", "reproduce"},
     {"flower"},
     {"commands"},
     {"cli"},

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from problems import write_cifar10, write_cifar100, write_tiny_imagenet
 
-from moonfl import analysis, beside, cli, reproduce, targets
+from moonfl import analysis, beside, cli, figures, reproduce, targets
 from moonfl.experiment import Experiment
 from moonfl.report.runs import Run
 from moonfl.targets import TARGETS, Entry
@@ -32,7 +32,11 @@ def test_every_target_at_small_scale(name: str, small_runs: Path, capsys: pytest
     if kind == "distributions":
         assert len(list(small_runs.glob(f"{stem}-beta*.png"))) == 3
         return
-    assert (small_runs / f"{stem}.png").exists() == (kind == "tsne")
+    scales = ["-20-of-20-parties", "-4-of-20-parties"] if name == "scalability" else [""]
+    figures_made = [f"{stem}{scale}" for scale in scales if TARGETS[name].figure]
+    assert sorted(path.stem for path in small_runs.glob(f"{stem}*.png")) == figures_made
+    for path in figures_made:
+        assert "small scale" in (small_runs / f"{path}.svg").read_text()
     assert (small_runs / stem / "report.html").exists() == (kind == "curves")
     if kind == "tsne":
         return
@@ -213,6 +217,44 @@ def test_what_was_tuned_is_shown_whole_and_the_best_is_marked() -> None:
     grid = beside.grid("x", "x", tuned, runs)
     assert [row[1] for row in grid.rows] == ["mu 1", "mu 2"]
     assert grid.rows[1][3] == "chosen on test data, as in the paper"
+
+
+def test_what_the_paper_says_of_its_figures() -> None:
+    """Its best temperature and dimension are named though their accuracy is not printed."""
+    best = {
+        (name, dataset): [e.row for e in TARGETS[name].entries(dataset) if e.best]
+        for name in ("temperature", "dimension")
+        for dataset in targets.DATASETS
+    }
+    assert [*best.values()] == [["tau 0.5"], ["tau 1"], ["tau 0.5"], ["128"], ["256"], ["128"]]
+    entries, runs = entries_and_runs()
+    table = beside.accuracies("x", "x", [replace(e, paper="", best=e.row == "MOON") for e in entries], runs, False)
+    assert [row[1] for row in table.rows] == ["figure only", "its best, figure only"]
+
+
+def test_a_figure_by_value_shows_the_tables_numbers() -> None:
+    entries, runs = entries_and_runs()
+    rows = [replace(e, row=f"tau {k}", paper="66.3", best=k == 1) for k, e in enumerate(entries)]
+    target = replace(TARGETS["temperature"], figure="tau")
+    (drawn,) = figures.pictures(target, "x", "CIFAR-10", rows, runs, small=False)
+    assert "In %: ours: 55.0 ± 7.1 at 0, 59.5 ± 0.7 at 1; paper: 66.3 at 0, 66.3 at 1." in drawn.alt
+    assert "the paper's best" in drawn.svg
+    columns = [replace(e, column=f"E = {k}", row=row) for row in ("MOON", "FedAvg") for k, e in enumerate(entries)]
+    (drawn,) = figures.pictures(target, "x", "CIFAR-10", columns[:3], runs, small=True)
+    assert "MOON: 55.0 ± 7.1 at 0, 59.5 ± 0.7 at 1; FedAvg: 55.0 ± 7.1 at 0." in drawn.alt, "a gap where nothing is"
+    assert "the paper's best" not in drawn.svg
+    assert not list(figures.pictures(target, "x", "CIFAR-10", rows, {}, small=False)), "all diverged"
+
+
+def test_one_seed_is_enough_for_the_map_of_four_models(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce.seeds_of(TARGETS["tsne"], reproduce.Options(Path("x"), seeds=3)) == 1
+    assert cli.main(["reproduce", "--list", "--scale", "small", "--seeds", "3"]) == 0
+    assert "tsne               3 " in capsys.readouterr().out  # three networks
+
+
+def test_the_papers_numbers_of_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["reproduce", "statistics", "--scale", "small", "--out", str(tmp_path)]) == 0
+    assert "test samples              10,000              360" in capsys.readouterr().out
 
 
 def test_a_run_has_one_name_wherever_its_data_are() -> None:

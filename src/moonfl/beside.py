@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .experiment import Experiment
 from .report.groups import SMALL
@@ -20,19 +18,21 @@ CHOSEN = "chosen on test data, as in the paper"
 FEDAVG = ("FedAvg", "none (FedAvg)", "0 (FedAvg)")  # rows that the others are compared with
 NOT_REACHED = "not reached"
 DIVERGED = "diverged"
+FIGURE_ONLY = "figure only"  # the paper prints no number
+BEST = f"its best, {FIGURE_ONLY}"
 
 
 def setting(name: str, dataset: str, entries: list[Entry], small: bool) -> str:
     """What differs from the paper's setting, to stand in the title; empty where nothing does."""
     if small:
-        return f" ({SMALL})"
+        return SMALL
     papers = [exp for e in TARGETS[name].entries(dataset) for exp in e.trials.values()]
     ours = [exp for e in entries for exp in e.trials.values()]
     notes = []
     for key in ("model", "rounds"):
         changed = {(getattr(a, key), getattr(b, key)) for a, b in zip(ours, papers, strict=True)}
         notes += [f"{key} {a}, not the paper's {b}" for a, b in sorted(changed, key=str) if a != b]
-    return f" ({'; '.join(notes)})" if notes else ""
+    return "; ".join(notes)
 
 
 def tables(target: Target, stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Iterator[Table]:
@@ -61,6 +61,12 @@ def best(entry: Entry, runs: Runs) -> str:
     return max(entry.trials, key=lambda label: float(np.mean([*by_seed(entry, label, runs).values()] or [-1])))
 
 
+def reported(entry: Entry, runs: Runs) -> Spread | None:
+    """Mean and deviation of the best setting: over seeds, for SOLO over parties as in the paper; None: diverged."""
+    label = best(entry, runs)
+    return solo_spread(runs.get(entry.trials[label], {})) or spread(by_seed(entry, label, runs).values())
+
+
 def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
     """paper | ours | difference, and the difference from FedAvg paired by seed."""
     fedavg = {e.column: by_seed(e, "", runs) for e in entries if e.row in FEDAVG}
@@ -68,13 +74,24 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
     for e in entries:
         label = best(e, runs)
         ours = by_seed(e, label, runs)
-        shown = solo_spread(runs.get(e.trials[label], {})) or spread(ours.values())
+        shown = reported(e, runs)
         paper = float(e.paper.split()[0]) / 100 if e.paper else None
         gap = shown.mean - paper if shown is not None and paper is not None and not small else None
         base = fedavg.get(e.column, {})
         paired = None if e.row in FEDAVG else spread([ours[s] - base[s] for s in ours if s in base])
         chosen = f"{label} ({CHOSEN})" if len(e.trials) > 1 else ""
-        rows.append((e.row, e.column, chosen, e.paper or "figure only", shown or DIVERGED, gap, paired, len(ours)))
+        rows.append(
+            (
+                e.row,
+                e.column,
+                chosen,
+                e.paper or (BEST if e.best else FIGURE_ONLY),
+                shown or DIVERGED,
+                gap,
+                paired,
+                len(ours),
+            )
+        )
     paper_name = "paper, % (another setting)" if small else "paper, %"
     columns = (
         Column("method"), Column("column"), Column("setting"), Column(paper_name), Column("ours, %", percent),
@@ -135,7 +152,7 @@ def reached(run: Run, accuracy: float) -> int | None:
 
 def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
     """Rounds after the first; machines differ, so what compares is the ratio to FedAvg."""
-    found = {e.row: spread([np.mean([f["seconds"] for f in run.rounds[1:] or run.rounds])
+    found = {e.row: spread([np.mean([f.get("seconds", np.nan) for f in run.rounds[1:] or run.rounds])
                             for run in runs.get(e.trials[""], {}).values()]) for e in entries}  # fmt: skip
     ours, papers = found["FedAvg"], float(next(e.paper for e in entries if e.row == "FedAvg"))
     rows: list[tuple[Any, ...]] = []
@@ -155,16 +172,10 @@ def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool
     )
 
 
-def statistics(stem: str, entry: Entry, sizes: NDArray[np.int64], test: int, small: bool) -> Table:
-    ours = f"{sizes.mean():,.0f} ± {sizes.std():,.0f}"
-    columns = (
-        Column("data set"),
-        Column("paper (of another)" if small else "paper"),
-        Column("ours"),
-        Column("test samples", whole),
-    )
-    title = f"Samples a party, mean and deviation{f' ({SMALL})' if small else ''}"
-    return Table(stem, title, columns, [("digits" if small else entry.row, entry.paper, ours, test)])
+def statistics(stem: str, entries: list[Entry], ours: list[str], small: bool) -> Table:
+    columns = (Column("data set"), Column("what"), Column("paper (of another)" if small else "paper"), Column("ours"))
+    rows = [("digits" if small else e.row, e.column, e.paper, own) for e, own in zip(entries, ours, strict=True)]
+    return Table(stem, f"Samples, mean and deviation over parties{f' ({SMALL})' if small else ''}", columns, rows)
 
 
 def without_empty(table: Table) -> Table:
@@ -176,26 +187,3 @@ def without_empty(table: Table) -> Table:
     return replace(
         table, columns=tuple(table.columns[k] for k in keep), rows=[tuple(row[k] for k in keep) for row in table.rows]
     )
-
-
-def four_models(title: str, entries: list[Entry], runs: Runs, path: Path) -> None:
-    """The figure of the motivation: one panel a model, a point a test sample, coloured by class."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.4, 8.6), layout="constrained")
-    figure.suptitle(title, fontsize=11)
-    for k, e in enumerate(entries):
-        run = next(iter(runs.get(e.trials[""], {}).values()), None)
-        if run is None:
-            continue
-        stored = run.final["tsne"]
-        local = e.row.endswith("a local model")
-        x, y = np.array(stored["local" if local else "points"]).T
-        axes = figure.add_subplot(2, 2, k + 1)
-        labels = np.array(stored["labels"])
-        for c, name in enumerate((run.partition or {})["classes"]):
-            axes.scatter(x[labels == c], y[labels == c], color=f"C{c}", s=9, linewidths=0, label=name)
-        axes.set(xticks=[], yticks=[], title=e.row)
-    handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
-    figure.savefig(path, dpi=140, format="png")

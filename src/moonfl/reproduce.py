@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import api, beside, report
+from . import api, beside, figures, report
 from .bench import seconds_a_sample
 from .data import directory, load
 from .engines import num_cores
@@ -15,6 +15,7 @@ from .experiment import Experiment, part_name, to_toml
 from .files import atomic, write_atomically
 from .progress import Progress
 from .report.groups import SMALL
+from .report.labels import DATASETS as NAMES
 from .report.partition import heat_map
 from .report.runs import Run, read
 from .report.tables import Table, comma_separated, markdown, plain
@@ -79,6 +80,7 @@ def adapted(entry: Entry, options: Options) -> Entry:
         at = min(at, options.rounds)
     (exp, *_) = trials.values()
     column = re.sub(r"^\d+ parties", f"{exp.parties} parties", entry.column)
+    column = re.sub(r"^E = \d+", f"E = {exp.epochs}", column)
     return replace(entry, trials=trials, at=at, column=re.sub(r"\d+ rounds$", f"{at} rounds", column))
 
 
@@ -96,22 +98,32 @@ def made(name: str, dataset: str, entries: list[Entry], options: Options) -> Ite
     if target.kind in ("statistics", "distributions"):
         yield from partitions(target, stem, entries, options)
         return
-    wanted = [(exp, seed) for exp in experiments(entries) for seed in range(options.seeds)]
-    runs: beside.Runs = {}
-    for number, (exp, seed) in enumerate(wanted, 1):
-        where = f"{stem}, run {number} of {len(wanted)}"
-        run = complete(replace(exp, seed=seed), options, where)
-        runs.setdefault(exp, {}).update({seed: run} if run is not None else {})
-    on = f"digits in place of {dataset}" if options.small else dataset
-    title = f"{target.where}, {on}: {target.title}{beside.setting(name, dataset, entries, options.small)}"
-    if target.kind == "tsne":
-        with atomic(options.out / f"{stem}.png") as path:
-            beside.four_models(title, entries, runs, path)
-        say(f"{options.out / stem}.png has the figure")
+    runs = all_runs(entries, seeds_of(target, options), stem, options)
+    on = f"digits in place of {NAMES[dataset]}" if options.small else NAMES[dataset]
+    other = beside.setting(name, dataset, entries, options.small)
+    for picture in figures.pictures(target, stem, " · ".join(filter(None, (on, other))), entries, runs, options.small):
+        for suffix, data in (("svg", picture.svg.encode()), ("png", picture.png)):
+            with atomic(options.out / f"{picture.name}.{suffix}") as path:
+                path.write_bytes(data)
+        say(f"{options.out / picture.name}.png and .svg have the figure")
     if target.kind == "curves":
         paths = [run.path for of_seed in runs.values() for run in of_seed.values()]
-        say(f"{report.write(paths, options.out / stem)} has the figure")
+        say(f"{report.write(paths, options.out / stem)} has all of these runs")
+    title = f"{target.where}, {on}: {target.title}{f' ({other})' if other else ''}"
     yield from beside.tables(target, stem, title, entries, runs, options.small)
+
+
+def seeds_of(target: Target, options: Options) -> int:
+    return min(options.seeds, target.seeds or options.seeds)
+
+
+def all_runs(entries: list[Entry], seeds: int, stem: str, options: Options) -> beside.Runs:
+    wanted = [(exp, seed) for exp in experiments(entries) for seed in range(seeds)]
+    runs: beside.Runs = {}
+    for number, (exp, seed) in enumerate(wanted, 1):
+        run = complete(replace(exp, seed=seed), options, f"{stem}, run {number} of {len(wanted)}")
+        runs.setdefault(exp, {}).update({seed: run} if run is not None else {})
+    return runs
 
 
 def complete(exp: Experiment, options: Options, where: str) -> Run | None:
@@ -148,17 +160,18 @@ def name_of(exp: Experiment) -> str:
 
 def partitions(target: Target, stem: str, entries: list[Entry], options: Options) -> Iterator[Table]:
     """What needs no training: who has which samples."""
-    for entry in entries:
-        (exp,) = entry.trials.values()
+    for exp in experiments(entries):
         data = load(exp.dataset, directory(exp.data_dir))
         parts = make_partition(exp, data)
         if target.kind == "statistics":
-            yield beside.statistics(stem, entry, parts.sizes(), len(data.test.y), options.small)
+            sizes = parts.sizes()
+            ours = [f"{sizes.mean():,.0f} ± {sizes.std():,.0f}", f"{len(data.test.y):,}"]
+            yield beside.statistics(stem, entries, ours, options.small)
             continue
         counts = parts.counts(data.train.y.numpy(), len(data.classes))
         note = f" ({SMALL})" if options.small else ""
         path = options.out / f"{stem}-beta{exp.beta:g}.png"
-        heat_map(counts, data.classes, f"{exp.dataset}, {entry.row}{note}", path)
+        heat_map(counts, data.classes, f"{exp.dataset}, beta {exp.beta:g}{note}", path)
         say(f"{path} has the heat map")
 
 
@@ -171,8 +184,8 @@ def listing(options: Options) -> str:
         for dataset in datasets(name, options, required=False):
             wanted |= {exp for e in target.entries(dataset) for exp in adapted(e, options).trials.values()}
         trains = target.kind not in ("statistics", "distributions")
-        total = sum(estimate(exp, cost) for exp in wanted) * options.seeds if trains else 0.0
-        runs = len(wanted) * options.seeds if trains else 0
+        seeds = seeds_of(target, options) if trains else 0
+        total, runs = sum(estimate(exp, cost) for exp in wanted if trains) * seeds, len(wanted) * seeds
         lines.append(f"{name:14} {runs:5} {duration(total):>9}  {target.where}: {target.title}")
     lines.append(f"{options.seeds} seeds a setting; runs that several targets share are run once, and counted in each")
     lines.append(

@@ -37,19 +37,20 @@ def curve(axes: "Axes", name: str, g: Group, mean: Floats, deviation: Floats, la
     if deviation.any():
         there, back = mean - deviation, (mean + deviation)[::-1]
         around = np.append(rounds, rounds[::-1]), np.append(there, back)
-        axes.fill(*around, color=line_style(g)["color"], alpha=0.16, lw=0, gid=f"{name}-band")
+        axes.fill(*around, color=line_style(g.style)["color"], alpha=0.16, lw=0, gid=f"{name}-band")
     every = (g.style % 5, max(1, len(mean) // 8)) if len(mean) > 8 else 1
-    axes.plot(rounds, mean, label=label, gid=name, markevery=every, **line_style(g) | marker_style(g))
+    axes.plot(rounds, mean, label=label, gid=name, markevery=every, **line_style(g.style) | marker_style(g.style))
 
 
 def level(axes: "Axes", name: str, g: Group, mean: float, label: str) -> None:
     """Where nothing is federated there are no rounds to compare: the final value, across."""
-    axes.axhline(mean, label=label, gid=name, **line_style(g))
+    axes.axhline(mean, label=label, gid=name, **line_style(g.style))
 
 
-def accuracy(name: str, groups: list[Group]) -> Picture:
+def accuracy(name: str, groups: list[Group], where: str = "") -> Picture:
+    """`where`: a subtitle other than the setting the groups share."""
     with look():
-        figure, axes = canvas("Test accuracy", subtitle(groups), height=3.3 + 0.1 * len(groups))
+        figure, axes = canvas("Test accuracy", where or subtitle(groups), height=3.3 + 0.1 * len(groups))
         for k, g in enumerate(groups):
             if g.federated:
                 mean, deviation = band(100 * g.series("accuracy"))

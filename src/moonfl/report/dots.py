@@ -24,7 +24,7 @@ def final_accuracy(name: str, groups: list[Group]) -> Picture:
             spread = final(g)
             axes.plot(100 * finals(g), [k] * len(g.runs), ls="", marker="|", ms=9, color=INK, alpha=0.5)
             error = 100 * spread.deviation if spread.deviation is not None else None
-            axes.errorbar(100 * spread.mean, k, xerr=error, capsize=3, ms=7, **marker_style(g))
+            axes.errorbar(100 * spread.mean, k, xerr=error, capsize=3, ms=7, **marker_style(g.style))
         flip_over(axes, [f"{short_label(g, groups)} ({len(g.runs)})" for g in groups])
         axes.set_xlabel("test accuracy after the last round, %")
         axes.margins(x=0.08)
@@ -47,7 +47,7 @@ def to_target(name: str, groups: list[Group], target: float) -> Picture | None:
             if rounds:
                 mean = float(np.mean(rounds))
                 axes.barh(k, mean, height=0.5, color=COLOURS[g.style % len(COLOURS)], alpha=0.25)
-                axes.plot(rounds, [k] * len(rounds), ls="", ms=6, alpha=0.9, **marker_style(g))
+                axes.plot(rounds, [k] * len(rounds), ls="", ms=6, alpha=0.9, **marker_style(g.style))
             if missed:
                 where = max(rounds, default=0)
                 axes.annotate(f"{missed} of {len(g.runs)} not reached", (where, k), (6, 0), textcoords="offset points",
@@ -100,12 +100,21 @@ def compare(
         for g, found in there:
             if many:
                 axes.plot(
-                    range(1, len(found) + 1), sorted(found.values()), label=short_label(g, groups), **line_style(g)
+                    range(1, len(found) + 1),
+                    sorted(found.values()),
+                    label=short_label(g, groups),
+                    **line_style(g.style),
                 )
             else:
                 rows = [names.index(key) for key in found]
                 axes.plot(
-                    list(found.values()), rows, ls="", ms=6, alpha=0.85, label=short_label(g, groups), **marker_style(g)
+                    list(found.values()),
+                    rows,
+                    ls="",
+                    ms=6,
+                    alpha=0.85,
+                    label=short_label(g, groups),
+                    **marker_style(g.style),
                 )
         if many:
             axes.set(xlabel="place, from the lowest", ylabel=what)

@@ -1,12 +1,18 @@
 """Figures of one group each: the confusion matrix and the t-SNE map."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .curves import seeds_of, subtitle
 from .groups import Group
-from .numbers import confusion
+from .numbers import Floats, confusion
 from .pictures import Picture, picture
-from .style import COLOURS, INK, PAPER, canvas, look, on_shade, shades
+from .style import COLOURS, INK, PAPER, WIDTH, canvas, head, look, on_shade, shades
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FEW = 20  # classes that are named one by one
 POINTS = 1000  # more make the page heavy, not the map clearer
@@ -38,6 +44,15 @@ def confusion_matrix(name: str, g: Group) -> Picture | None:
     return picture(name, figure, said, alt)
 
 
+def scatter(axes: "Axes", points: Floats, labels: NDArray[np.int64], names: list[str], size: float) -> None:
+    """A colour and shape a class; colours come again with another shape."""
+    for k in sorted(set(labels.tolist())):
+        shape, colour = "o^s"[k // len(COLOURS) % 3], COLOURS[k % len(COLOURS)]
+        label = names[k] if k < len(names) else str(k)
+        own = points[labels == k].T
+        axes.plot(*own, ls="", marker=shape, ms=size, mew=0, alpha=0.75, color=colour, label=label)
+
+
 def tsne(name: str, g: Group) -> Picture | None:
     run = next((run for run in g.runs if (run.final.get("tsne") or {}).get("points")), None)
     if run is None:
@@ -48,10 +63,7 @@ def tsne(name: str, g: Group) -> Picture | None:
     present = sorted(set(labels.tolist()))
     with look():
         figure, axes = canvas(f"t-SNE of z: {g.label}", subtitle([g]), height=3.9)
-        for k in present:
-            own = points[labels == k]
-            shape = "o^s"[k // len(COLOURS) % 3]
-            axes.plot(*own.T, ls="", marker=shape, ms=2.8, mew=0, alpha=0.75, color=COLOURS[k % len(COLOURS)])
+        scatter(axes, points, labels, g.classes, 2.8)
         if len(present) <= FEW:
             for k in present:
                 middle = np.median(points[labels == k], axis=0)
@@ -63,3 +75,25 @@ def tsne(name: str, g: Group) -> Picture | None:
     said = f"The final model's representation z of {len(points):,} test samples, laid out by t-SNE (seed {run.seed}); "
     said += "a colour and shape a class" + (", its name at its middle." if len(present) <= FEW else "; they repeat.")
     return picture(name, figure, said, f"Scatter of {len(points)} samples of {len(present)} classes for {g.label}.")
+
+
+def panels_of(
+    name: str, titles: tuple[str, str], maps: dict[str, tuple[list[list[float]], list[int]]], names: list[str]
+) -> Picture:
+    """Maps of several models side by side, points and labels by model, under one legend."""
+    from matplotlib.figure import Figure
+
+    with look():
+        figure = Figure(figsize=(1.25 * WIDTH, 1.5 * WIDTH), layout="constrained")
+        head(figure, *titles)
+        for k, (model, (points, labels)) in enumerate(maps.items(), 1):
+            axes = figure.add_subplot(-(-len(maps) // 2), 2, k, xticks=[], yticks=[])
+            axes.set_title(model, fontsize=9.5)
+            axes.spines[:].set_visible(False)
+            scatter(axes, np.asarray(points, dtype=float).reshape(-1, 2), np.asarray(labels[: len(points)]), names, 3.6)
+        handles, texts = axes.get_legend_handles_labels()
+        figure.legend(handles, texts, loc="outside lower center", ncols=5, markerscale=1.6, handlelength=1)
+    said = (
+        f"t-SNE of the representation z of the same test samples under {len(maps)} models; a colour and shape a class."
+    )
+    return picture(name, figure, said, f"Scatter charts of test samples by class, one for each of: {', '.join(maps)}.")

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .groups import Group
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -47,20 +45,23 @@ def canvas(title: str, subtitle: str, height: float = 3.4) -> tuple["Figure", "A
     axes = figure.add_subplot()
     axes.set_gid("axes")
     axes.patch.set_gid("frame")
-    figure.suptitle(
-        title + ("\n " if subtitle else ""), x=0.015, ha="left"
-    )  # the empty line keeps room for the subtitle
-    figure.text(0.015, 1 - 0.26 / height, subtitle, va="top", fontsize=8.5)
+    head(figure, title, subtitle)
     return figure, axes
 
 
-def line_style(g: Group) -> dict[str, Any]:
-    i = g.style
+def head(figure: "Figure", title: str, subtitle: str) -> None:
+    width, height = figure.get_size_inches()
+    lines = textwrap.wrap(subtitle, int(15.5 * width))
+    figure.suptitle(title + "\n " * len(lines), x=0.015, ha="left")  # empty lines keep room for the subtitle
+    figure.text(0.015, 1 - 0.26 / height, "\n".join(lines), va="top", fontsize=8.5)
+
+
+def line_style(i: int) -> dict[str, Any]:
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
 
 
-def marker_style(g: Group) -> dict[str, Any]:
-    return {"color": COLOURS[g.style % len(COLOURS)], "marker": MARKERS[g.style % len(MARKERS)]}
+def marker_style(i: int) -> dict[str, Any]:
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
 
 
 def legend(figure: "Figure", axes: "Axes") -> None:

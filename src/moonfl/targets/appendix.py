@@ -40,11 +40,13 @@ def mu(dataset: str) -> list[Entry]:
 
 
 def temperature(dataset: str) -> list[Entry]:
-    return [Entry(f"tau {tau:g}", {"": moon(dataset, tau=tau)}) for tau in (0.1, 0.5, 1.0)]
+    best = {"cifar10": 0.5, "cifar100": 1.0, "tiny-imagenet": 0.5}[dataset]
+    return [Entry(f"tau {tau:g}", {"": moon(dataset, tau=tau)}, best=tau == best) for tau in (0.1, 0.5, 1.0)]
 
 
 def dimension(dataset: str) -> list[Entry]:
-    return [Entry(f"{size}", {"": moon(dataset, out_dim=size)}) for size in (64, 128, 256)]
+    best = {"cifar10": 128, "cifar100": 256, "tiny-imagenet": 128}[dataset]
+    return [Entry(f"{size}", {"": moon(dataset, out_dim=size)}, best=size == best) for size in (64, 128, 256)]
 
 
 def fedavgm(dataset: str) -> list[Entry]:
@@ -75,7 +77,11 @@ def negatives(dataset: str) -> list[Entry]:
 
 def statistics(dataset: str) -> list[Entry]:
     paper = {"cifar10": "5,000 ± 1,165", "cifar100": "5,000 ± 181", "tiny-imagenet": "10,000 ± 99"}
-    return [Entry(dataset, {"": preset(dataset, "fedavg")}, paper[dataset])]
+    trials = {"": preset(dataset, "fedavg")}
+    return [
+        Entry(dataset, trials, paper[dataset], column="training samples a party"),
+        Entry(dataset, trials, "10,000", column="test samples"),
+    ]
 
 
 def distributions(dataset: str) -> list[Entry]:

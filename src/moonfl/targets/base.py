@@ -21,6 +21,7 @@ class Entry:
     paper: str = ""  # as the paper prints it, in %; empty: the paper shows it in a figure only
     column: str = "accuracy"
     at: int | None = None  # read after this round; None: after the last
+    best: bool = False  # of its column, says the paper, which prints no number
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Target:
     entries: Callable[[str], list[Entry]]  # of a data set
     datasets: tuple[str, ...] = DATASETS
     kind: Kind = "accuracy"
+    figure: str = ""  # accuracy by "rounds", t-SNE of "models", or accuracy by the setting of this name
+    seeds: int | None = None  # all that are run, however many are asked for
 
 
 def preset(dataset: str, method: str) -> Experiment:
