@@ -288,3 +288,19 @@ def test_every_data_set_of_the_paper_runs(tmp_path: Path, capsys: pytest.Capture
     assert "mean 1, deviation 0" in capsys.readouterr().out
     assert cli.main([*natural[:-1], "parties=10"]) == 2
     assert "has 20 values, so there are parties=20" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (["reproduce", "--seeds", "0"], "--seeds: must be a whole number from 1 up, such as 3, not '0'"),
+        (["reproduce", "--seeds", "x"], "--seeds: must be a whole number from 1 up, such as 3, not 'x'"),
+        (["compare", "run", "--target", "abc"], "--target: must be an accuracy above 0 and at most 1, such as 0.65"),
+        (["compare", "run", "--target", "nan"], "--target: must be an accuracy above 0 and at most 1, such as 0.65"),
+        (["run", "--state-memory", "3X"], "--state-memory: must be a number of bytes such as 500M or 2G, not '3X'"),
+    ],
+)
+def test_a_number_that_is_none_is_told_the_rule(words: list[str], rule: str, capsys) -> None:
+    with pytest.raises(SystemExit):
+        cli.parse(words)
+    assert rule in capsys.readouterr().err

@@ -19,7 +19,7 @@ LAYERS = [
     {"record"},
     {"api", "bench", "presets", "report", "progress"},
     {"targets"},
-    {"beside", "figures", "reproduce"},
+    {"beside", "estimates", "figures", "reproduce"},
     {"flower"},
     {"commands"},
     {"cli"},

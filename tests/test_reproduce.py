@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from problems import write_cifar10, write_cifar100, write_tiny_imagenet
 
-from moonfl import analysis, beside, cli, figures, reproduce, targets
+from moonfl import analysis, beside, cli, estimates, figures, reproduce, targets
+from moonfl.algorithms import MOON
 from moonfl.experiment import Experiment
 from moonfl.report.runs import Run
 from moonfl.targets import TARGETS, Entry
@@ -250,6 +251,19 @@ def test_one_seed_is_enough_for_the_map_of_four_models(capsys: pytest.CaptureFix
     assert reproduce.seeds_of(TARGETS["tsne"], reproduce.Options(Path("x"), seeds=3)) == 1
     assert cli.main(["reproduce", "--list", "--scale", "small", "--seeds", "3"]) == 0
     assert "tsne               3 " in capsys.readouterr().out  # three networks
+
+
+@pytest.mark.parametrize(
+    ("negatives", "share", "rounds", "models"),
+    [(1, 1.0, 100, 0.99 * 2), (100, 1.0, 100, 49.5 + 0.99), (5, 1.0, 100, (0 + 1 + 2 + 3 + 4 + 5 * 95) / 100 + 0.99)],
+)
+def test_an_estimate_counts_the_negatives_there_are(negatives: int, share: float, rounds: int, models: float) -> None:
+    exp = replace(targets.preset("cifar10", "moon"), algorithm=MOON(negatives=negatives), rounds=rounds)
+    assert estimates.frozen_models(exp, share) == pytest.approx(models)
+    assert estimates.frozen_models(replace(exp, algorithm=MOON(contrast="l2")), share) == 1
+    assert estimates.frozen_models(targets.preset("cifar10", "fedavg"), share) == 0
+    cost = {("cifar10", "simple-cnn"): estimates.Cost(step=2e-6, frozen=1e-6)}
+    assert estimates.estimate(exp, cost) == pytest.approx((2 + models) * 0.05 * 10 * rounds)
 
 
 def test_the_papers_numbers_of_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

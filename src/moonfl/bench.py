@@ -25,7 +25,6 @@ from .experiment import Experiment
 from .federation import aggregate, init_server
 from .kernels.convpool import ConvReluPool
 from .local import Workbench
-from .models import build_model
 from .models.base import Model, laid_out
 from .task import Task, make_task
 from .types import Batch, Party
@@ -66,13 +65,15 @@ def best_of(functions: dict[str, Callable[[], object]], repeats: int) -> dict[st
     return best
 
 
-def step_of(exp: Experiment, task: Task, layout: torch.memory_format, native: bool) -> Callable[[], object]:
+def step_of(
+    exp: Experiment, task: Task, layout: torch.memory_format, native: bool, batch: int = BATCH
+) -> Callable[[], object]:
     """One step of training on a batch that is at hand, with our kernels or torch's."""
     params, buffers = task.init_model(0)
     previous, _ = task.init_model(1)
-    rows = torch.arange(BATCH)
+    rows = torch.arange(batch)
     x = task.preparation.batch(task.parties[0].x, rows).contiguous(memory_format=layout)
-    batch = Batch(x, task.parties[0].y[rows], rows)
+    at_hand = Batch(x, task.parties[0].y[rows], rows)
 
     def build() -> nn.Module:
         model = task.build()
@@ -90,7 +91,7 @@ def step_of(exp: Experiment, task: Task, layout: torch.memory_format, native: bo
 
     def step() -> None:
         sgd.zero_grad()
-        loss_of(model, batch).backward()
+        loss_of(model, at_hand).backward()
         sgd.step()
 
     return step
@@ -151,20 +152,6 @@ def fma_peak() -> float | None:
     n = 2_000_000
     seconds = best_of({"peak": lambda: native.moonfl_multiply_add(n)}, 8)["peak"]
     return 2.0 * 10 * lanes * n / seconds
-
-
-def seconds_a_sample(exp: Experiment, shape: tuple[int, ...], batch: int = 8) -> float:
-    """Of a training step, one thread; the better of two after a first."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    model = laid_out(build_model(str(exp.model), shape, 10, exp.head, exp.out_dim), torch.channels_last)
-    x, times = torch.randn(batch, *shape).contiguous(memory_format=torch.channels_last), []
-    for _ in range(3):
-        start = time.perf_counter()
-        model(x).logits.sum().backward()
-        times.append(time.perf_counter() - start)
-    torch.set_num_threads(threads)
-    return min(times[1:]) / batch
 
 
 def round_seconds(exp: Experiment, task: Task, workers: int | None = None, repeats: int = 2) -> float:

@@ -3,10 +3,12 @@
 import argparse
 import importlib
 import io
+import math
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,29 +62,34 @@ def compare(args: argparse.Namespace) -> None:
 LIGHT = {"report": report, "compare": compare}  # they need no torch
 
 
+def number(text: str, rule: str, value: Callable[[], float], good: Callable[[float], bool]) -> float:
+    """What the text means, or the rule it breaks."""
+    try:
+        meant = value()
+    except (ValueError, OverflowError):
+        meant = math.nan
+    if not good(meant):
+        raise argparse.ArgumentTypeError(f"must be {rule}, not '{text}'")
+    return meant
+
+
 def count(text: str) -> int:
-    """A whole number from 1 up."""
-    if int(text) < 1:
-        raise ValueError(text)
-    return int(text)
+    return int(number(text, "a whole number from 1 up, such as 3", lambda: int(text), lambda value: value >= 1))
 
 
 def size(text: str) -> int:
     """Bytes from 500M, 2G or a plain number."""
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    number, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
-    value = float(number) * unit
-    if not 0 <= value < 2**63:
-        raise ValueError(text)
-    return int(value)
+    digits, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
+    rule = "a number of bytes such as 500M or 2G"
+    return int(number(text, rule, lambda: float(digits) * unit, lambda value: 0 <= value < 2**63))
 
 
 def share(text: str) -> float:
-    """An accuracy: 0.65 or 65%."""
-    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    if not 0 < value <= 1:
-        raise ValueError(text)
-    return value
+    """An accuracy."""
+    whole = 100 if text.endswith("%") else 1
+    rule = "an accuracy above 0 and at most 1, such as 0.65 or 65%"
+    return number(text, rule, lambda: float(text.removesuffix("%")) / whole, lambda value: 0 < value <= 1)
 
 
 class Parser(argparse.ArgumentParser):

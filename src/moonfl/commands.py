@@ -99,7 +99,9 @@ def reproduce(args: argparse.Namespace) -> None:
     given = {key: getattr(args, key) for key in ("data_dir", "dataset", "model", "seeds", "rounds", "workers")}
     options = paper.Options(Path(args.out), small=args.scale == "small", **given)
     if args.list:
-        print(paper.listing(options))
+        from .estimates import listing
+
+        print(listing(options))
         return
     try:
         paper.reproduce(paper.check(args.target), options)

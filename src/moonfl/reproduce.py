@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import api, beside, figures, report
-from .bench import seconds_a_sample
 from .data import directory, load
-from .engines import num_cores
 from .errors import DivergenceError, InputError, say, unknown
 from .experiment import Experiment, part_name, to_toml
 from .files import atomic, write_atomically
@@ -24,8 +22,6 @@ from .targets import DATASETS, TARGETS, Entry, Target, experiments, small
 from .task import make_partition
 
 DIVERGED = "diverged.txt"
-SHAPES = {"digits": (1, 8, 8), "cifar10": (3, 32, 32), "cifar100": (3, 32, 32), "tiny-imagenet": (3, 64, 64)}
-TRAINING = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "tiny-imagenet": 100_000}  # samples
 
 
 @dataclass(frozen=True)
@@ -173,42 +169,6 @@ def partitions(target: Target, stem: str, entries: list[Entry], options: Options
         path = options.out / f"{stem}-beta{exp.beta:g}.png"
         heat_map(counts, data.classes, f"{exp.dataset}, beta {exp.beta:g}{note}", path)
         say(f"{path} has the heat map")
-
-
-def listing(options: Options) -> str:
-    """The targets with the number of runs and an estimate of their time here, from timing a step of each network."""
-    lines = [f"{'target':14} {'runs':>5} {'estimate':>9}  what"]
-    cost: dict[tuple[str, str | None], float] = {}
-    for name, target in TARGETS.items():
-        wanted = set()
-        for dataset in datasets(name, options, required=False):
-            wanted |= {exp for e in target.entries(dataset) for exp in adapted(e, options).trials.values()}
-        trains = target.kind not in ("statistics", "distributions")
-        seeds = seeds_of(target, options) if trains else 0
-        total, runs = sum(estimate(exp, cost) for exp in wanted if trains) * seeds, len(wanted) * seeds
-        lines.append(f"{name:14} {runs:5} {duration(total):>9}  {target.where}: {target.title}")
-    lines.append(f"{options.seeds} seeds a setting; runs that several targets share are run once, and counted in each")
-    lines.append(
-        "where ResNet-50 takes too long: --model simple-cnn, which the tables then say; --dataset, --scale small"
-    )
-    return "\n".join(lines)
-
-
-def estimate(exp: Experiment, cost: dict[tuple[str, str | None], float]) -> float:
-    """Seconds of training; MOON's frozen models count as one more forward pass each."""
-    key = (exp.dataset, exp.model)
-    if key not in cost:
-        cost[key] = seconds_a_sample(exp, SHAPES[exp.dataset])
-    share = exp.parties_per_round() / exp.parties
-    extra = (2 + getattr(exp.algorithm, "negatives", 0)) / 3 if part_name(exp.algorithm) == "moon" else 1.0
-    return cost[key] * TRAINING[exp.dataset] * exp.epochs * exp.rounds * share * extra / num_cores()
-
-
-def duration(seconds: float) -> str:
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def check(name: str | None) -> str:
