@@ -60,8 +60,9 @@ def listing(options: Options) -> str:
             wanted |= {exp for e in target.entries(dataset) for exp in adapted(e, options).trials.values()}
         trains = target.kind not in ("statistics", "distributions")
         seeds = seeds_of(target, options) if trains else 0
-        total, runs = sum(estimate(exp, costs) for exp in wanted if trains) * seeds, len(wanted) * seeds
-        total /= options.workers or num_cores()
+        workers = options.workers or num_cores()
+        total = sum(estimate(exp, costs) / min(workers, exp.parties_per_round()) for exp in wanted if trains) * seeds
+        runs = len(wanted) * seeds
         lines.append(f"{name:14} {runs:5} {duration(total):>9}  {target.where}: {target.title}")
     lines.append(f"{options.seeds} seeds a setting; runs that several targets share are run once, and counted in each;")
     lines.append("estimates are of training alone, on a machine that does nothing else")
