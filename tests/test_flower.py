@@ -1,7 +1,9 @@
 """Over Flower's messages, in one process: the embedded engine's bits, and what comes of sites that fail or cheat."""
 
+import contextlib
 import json
 import re
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,7 +22,7 @@ from moonfl import MOON, Experiment, InputError, RunError, Scaffold, cli, tree
 from moonfl.algorithms import ALGORITHMS
 from moonfl.flower.client import client_app
 from moonfl.flower.deployment import init
-from moonfl.flower.follow import follow
+from moonfl.flower.follow import Followed
 from moonfl.flower.records import pack, unpack
 from moonfl.flower.server import serve, site_app
 from moonfl.flower.simulate import simulated_site, simulated_sites
@@ -388,17 +390,29 @@ def test_the_run_of_a_deployment_can_be_reported(moon: Deployment, tmp_path: Pat
     assert cli.main(["compare", str(moon.out)]) == 0
 
 
-def test_following_a_run() -> None:
+def test_following_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     facts: list[Any] = []
-    lines = ["INFO : noise\n", 'INFO: @moonfl {"fact": {"round": 1}}\n', '@moonfl {"done": {"accuracy": 0.5}}\n']
-    assert follow(iter(lines), facts.append) == {"accuracy": 0.5}
-    assert facts == [{"round": 1}]
+    lines = ["INFO : started run 7\n", 'INFO: @moonfl {"fact": {"round": 1}}\n', "INFO : moonfl: site-1 is party 0\n"]
+    followed = Followed(facts.append)
+    assert followed.to_the_end([*lines, '@moonfl {"done": {"accuracy": 0.5}}\n', "not read"]) == {"accuracy": 0.5}
+    assert (facts, followed.number) == ([{"round": 1}], "7")
+    assert capsys.readouterr().err == "moonfl: site-1 is party 0\n"
     with pytest.raises(RunError, match="round 2 needs"):
-        follow(iter(['@moonfl {"error": "round 2 needs 3", "status": 1}\n']), facts.append)
+        followed.to_the_end(['@moonfl {"error": "round 2 needs 3", "status": 1}\n'])
     with pytest.raises(InputError, match="min_parties"):
-        follow(iter(['@moonfl {"error": "min_parties", "status": 2}\n']), facts.append)
-    with pytest.raises(RunError, match=r"before it was done\. Its last words:\nERROR: no such thing"):
-        follow(iter(["ERROR: no such thing\n"]), facts.append)
+        followed.to_the_end(['@moonfl {"error": "min_parties", "status": 2}\n'])
+    with pytest.raises(RunError, match=r"before it was done\. Its last words: no such thing"):
+        Followed(facts.append).to_the_end(["╭─────╮\n", "│ no such thing │\n"])
+
+
+def test_a_server_that_is_not_there(moon: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    path = moon.folder / "deployment.toml"
+    path.write_text(path.read_text().replace("8000", str(port)))
+    assert cli.main(["flower", "run", str(moon.folder)]) == 1
+    assert f"no SuperLink answers at 127.0.0.1:{port}" in capsys.readouterr().err.splitlines()[-1]
+    assert not (moon.folder / "server" / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from moonfl.algorithms import ALGORITHMS, MOON
 from moonfl.engines import make_engine, wire
 from moonfl.errors import RunError
 from moonfl.federation import run
-from moonfl.states import OnDisk, States, load, save
+from moonfl.states import OnDisk, SiteStates, States, load, save
 from moonfl.types import Server
 
 
@@ -151,3 +151,24 @@ def test_memory_does_not_grow_with_the_number_of_parties(
     code = CROWD.replace("SETTINGS", repr(settings)).replace("SAMPLES", str(samples)).replace("BUDGET", str(budget))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert 1e8 < int(done.stdout) < limit
+
+
+def test_a_sites_store_keeps_what_may_be_asked_for(tmp_path: Path) -> None:
+    """Of rounds that were not accepted nothing stays; one that ends late takes nothing of a newer one away."""
+    store = SiteStates(tmp_path / "site")
+    state = {"previous": {"w": torch.arange(3.0)}}
+    assert store.after(1, None) is None
+    store.keep(1, 0, state, None)
+    store.keep(1, 3, {}, 0)
+    store.keep(1, 4, state, 0)
+    store.keep(1, 3, state, 0)
+    assert same(store.after(1, 0), state)
+    assert same(store.after(1, 4), state)
+    store.keep(1, 5, {}, 4)
+    assert {path.stem for path in (tmp_path / "site").iterdir()} == {"party-1-round-4", "party-1-round-5"}
+    assert store.after(1, 5) == {}
+    with pytest.raises(RunError, match="the state that party 1 left round 3 with, is missing"):
+        store.after(1, 2)
+    store.path(1, 5).write_bytes(b"broken")
+    with pytest.raises(RunError, match="is damaged"):
+        store.after(1, 5)

@@ -143,6 +143,7 @@ def flower_run(args: argparse.Namespace) -> None:
     exp = follow.experiment_of(folder)
     if args.resume and args.out is None:
         raise InputError("--resume goes on with the run that --out names")
+    follow.reached(folder)
     runs = folder / "server" / "runs"
     out = Path(args.out) if args.out is not None else claim_directory(runs, part_name(exp.algorithm))
     say(describe(exp))

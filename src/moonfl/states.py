@@ -123,11 +123,12 @@ class SiteStates:
             raise RunError(f"{path}, the state that party {party} left round {accepted + 1} with, {reason}") from None
 
     def keep(self, party: int, round: int, state: State, accepted: int | None) -> None:
+        """A round that ends late must not take away what a newer one left: only older states are removed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         save(self.path(party, round), state)
-        kept = {self.path(party, t) for t in (round, accepted) if t is not None}
-        for path in self.folder.glob(f"party-{party}-round-*.safetensors") if self.tidy else ():
-            if path not in kept:
+        for path in self.folder.glob(f"{state_name(party, 0)[:-1]}*.safetensors") if self.tidy else ():
+            made_in = path.stem.rpartition("-")[2]
+            if made_in.isdecimal() and int(made_in) < round and int(made_in) != accepted:
                 path.unlink(missing_ok=True)
 
     def path(self, party: int, round: int) -> Path:

@@ -3,9 +3,12 @@
 import collections
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from .deployment import CONNECTION, NAME, connect
 from .server import MARK
 
 KEPT = 15  # lines of Flower's own that are shown when a run fails without a word of ours
+FRAME = "╭╮╰╯│─ \n"  # what Flower draws around its errors
 
 
 def experiment_of(folder: Path) -> Experiment:
@@ -29,41 +33,68 @@ def run(folder: Path, out: Path, resume: bool, changes: dict[str, Any], watch: a
     """What the run said when it was done. `changes` are of the [tool.flwr.app.config] of the app."""
     if not resume and holds_a_run(out):
         raise InputError(f"{out} already holds a run; --resume goes on with it, another --out keeps it")
-    home = connect(folder, str(read_toml(folder / NAME).get("address")))
+    home = connect(folder, reached(folder))
     config = changes | {"out": str(out.resolve()), "resume": resume}
     command = [
         str(Path(sys.executable).with_name("flwr")), "run", str((folder / "app").resolve()), CONNECTION, "--stream",
-        "--run-config", " ".join(f"{key.replace('-', '_')}={json.dumps(value)}" for key, value in config.items()),
+        "--run-config", " ".join(f"{key}={json.dumps(value)}" for key, value in config.items()),
     ]  # fmt: skip
-    quiet = {"FLWR_HOME": str(home), "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "1000"}
+    quiet = {"FLWR_HOME": str(home), "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
     with subprocess.Popen(
         command, cwd=home, env=os.environ | quiet, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
+        followed = Followed(watch)
         try:
-            return follow(iter(process.stdout or ()), watch)
+            return followed.to_the_end(process.stdout or [])
         except KeyboardInterrupt:
-            raise Interrupted(f"no longer followed; the training goes on at the server, in {out}") from None
+            stop = f"FLWR_HOME={home} flwr stop {followed.number} {CONNECTION}"
+            raise Interrupted(f"no longer followed; the training goes on at the server, `{stop}` stops it") from None
         finally:
             process.terminate()
 
 
-def follow(lines: Iterator[str], watch: api.Watch) -> dict[str, Any]:
-    """Facts to `watch`, our own words to the person, and the end: what was done, or an error."""
-    last: collections.deque[str] = collections.deque(maxlen=KEPT)
-    for line in lines:
-        before, mark, told = line.partition(MARK)
-        if not mark:
-            last.append(line.rstrip())
-            if "moonfl: " in before:
-                say(before[before.index("moonfl: ") :].rstrip())
-            continue
-        message = json.loads(told)
-        if "fact" in message:
-            watch(message["fact"])
-        elif "done" in message:
-            done: dict[str, Any] = message["done"]
-            return done
-        elif "error" in message:
-            raise (InputError if message["status"] == 2 else RunError)(message["error"])
-    words = "\n".join(line for line in last if line)
-    raise RunError(f"Flower ended the run before it was done. Its last words:\n{words}")
+def reached(folder: Path) -> str:
+    """Where the SuperLink is, if it answers."""
+    address = str(read_toml(folder / NAME).get("address"))
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        start = folder / "server" / "start.sh"
+        raise RunError(f"no SuperLink answers at {address} ({error}); {start} starts it") from None
+    return address
+
+
+@dataclass
+class Followed:
+    """Flower's log of a run, as it comes."""
+
+    watch: api.Watch
+    number: str = "RUN"  # by which Flower knows the run
+    last: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=KEPT))
+
+    def to_the_end(self, lines: Iterable[str]) -> dict[str, Any]:
+        """Facts to `watch`, our own words to the person, and the end: what was done, or an error."""
+        for line in lines:
+            before, mark, told = line.partition(MARK)
+            if not mark:
+                self._hear(before.strip(FRAME))
+                continue
+            message = json.loads(told)
+            if "fact" in message:
+                self.watch(message["fact"])
+            elif "done" in message:
+                done: dict[str, Any] = message["done"]
+                return done
+            elif "error" in message:
+                raise (InputError if message["status"] == 2 else RunError)(message["error"])
+        words = " ".join(line for line in self.last if line)
+        raise RunError(f"Flower ended the run before it was done. Its last words: {words}")
+
+    def _hear(self, line: str) -> None:
+        self.last.append(line)
+        started = re.search(r"started run (\d+)", line)
+        self.number = started[1] if started else self.number
+        _, ours, words = line.partition("moonfl: ")
+        if ours:
+            say(ours + words)
