@@ -1,11 +1,12 @@
-/* Loaded before the C library: the n-th write, fsync, rename or removal below a folder kills the process, in the middle
- * of the write if it is one, or finds the disk full from there on. Built and armed by faults.py. */
+/* Loaded before the C library: the n-th write, fsync, rename, removal or new folder below a folder kills the process, in
+ * the middle of the write if it is one, or finds the disk full from there on. Built by test_resume.py, armed by faults.py. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -65,7 +66,7 @@ int fsync(int fd)
         if (full) return no_space();
         die();
     }
-    return REAL(fsync, int)(fd);
+    return below_fd(fd) ? 0 : REAL(fsync, int)(fd); /* what a killed process wrote is there without it */
 }
 
 int rename(const char *from, const char *to)
@@ -78,4 +79,22 @@ int unlink(const char *path)
 {
     if (below(path) && due() && !full) die();
     return REAL(unlink, const char *)(path);
+}
+
+int unlinkat(int fd, const char *path, int flags)
+{
+    if (below_fd(fd) && due() && !full) die();
+    return REAL(unlinkat, int, const char *, int)(fd, path, flags);
+}
+
+int rmdir(const char *path)
+{
+    if (below(path) && due() && !full) die();
+    return REAL(rmdir, const char *)(path);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    if (below(path) && due() && !full) die();
+    return REAL(mkdir, const char *, mode_t)(path, mode);
 }
