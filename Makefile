@@ -12,7 +12,7 @@ demo: $(VENV)/installed
 	$(BIN)/moonfl run
 
 test: $(VENV)/installed
-	$(BIN)/pytest --numprocesses auto
+	$(BIN)/pytest --numprocesses auto --dist worksteal
 
 test-flower: $(VENV)/installed
 	$(BIN)/pytest -m flower

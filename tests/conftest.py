@@ -2,10 +2,23 @@
 
 import os
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait leave the core to the other test processes
+
 import hypothesis
+import pytest
 import torch
+from threadpoolctl import threadpool_limits
+
+from moonfl import analysis
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 torch.set_num_threads(1)
+threadpool_limits(1)  # likewise scikit-learn's and numpy's: there is a test process for every core
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _few_points() -> None:
+    """A t-SNE takes longer than a small run; one of all points is made where the command is a process of its own."""
+    analysis.POINTS = 20

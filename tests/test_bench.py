@@ -13,13 +13,13 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(bench, "SAMPLES", {True: 700})
+    monkeypatch.setattr(bench, "SAMPLES", {True: 200})
     monkeypatch.setattr(bench, "REPEATS", {True: 1})
     out = tmp_path / "bench.json"
     assert cli.main(["bench", "--quick", "--data-dir", str(tmp_path), "--out", str(out)]) == 0
     told = json.loads(out.read_text())
     measured = {row["what"]: row["value"] for row in told["measured"]}
-    assert told["samples"] == 700
+    assert told["samples"] == 200
     assert all(value > 0 for value in measured.values())
     ours = measured[f"FedAvg step, ours ({told['kernels']})"]
     assert measured["FedAvg step: channels_last / ours"] == pytest.approx(
@@ -41,6 +41,6 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 def test_plain_loop(tmp_path: Path) -> None:
     script = ROOT / "benchmarks" / "plain_loop.py"
-    words = [sys.executable, str(script), "--data-dir", str(tmp_path), "--samples", "700", "--augment"]
+    words = [sys.executable, str(script), "--data-dir", str(tmp_path), "--samples", "200", "--augment"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
     assert float(done.stdout) > 0

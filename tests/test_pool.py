@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from problems import TINY, Nowhere, gaussians, interruptible, train, with_algorithm
+from problems import TINY, Nowhere, gaussians, train, with_algorithm
+from starter import start
 from test_contract import same
 from torch import nn
 
@@ -203,19 +203,20 @@ def processes_in(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize("signal_sent", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
 def test_no_worker_outlives_its_parent(tmp_path: Path, signal_sent: signal.Signals) -> None:
-    command = [sys.executable, "-m", "moonfl", "run", "rounds=100000", "--workers", "2", "--out", "long"]
-    process = interruptible(command, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = start(tmp_path, "run", "rounds=100000", "--workers", "2", "--out", "long")
+    assert process.pid is not None
     try:
         deadline = time.monotonic() + 60
         while not ((tmp_path / "long" / "rounds.jsonl").exists() and (tmp_path / "long" / "rounds.jsonl").read_text()):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert len(processes_in(tmp_path)) == 3
-        process.send_signal(signal_sent)
-        process.wait(timeout=30)
+        os.kill(process.pid, signal_sent)
+        process.join(timeout=30)
+        assert process.exitcode == {signal.SIGINT: 130, signal.SIGKILL: -9, signal.SIGTERM: 143}[signal_sent]
         while processes_in(tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.05)
     finally:
         process.kill()
-        process.wait()
+        process.join()

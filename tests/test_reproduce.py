@@ -6,16 +6,33 @@ from pathlib import Path
 import pytest
 from problems import write_cifar10, write_cifar100, write_tiny_imagenet
 
-from moonfl import analysis, beside, cli, estimates, figures, reproduce, targets
+from moonfl import beside, cli, estimates, figures, reproduce, targets
 from moonfl.algorithms import MOON
+from moonfl.data import DATASETS
+from moonfl.data.base import Examples
+from moonfl.data.digits import read_digits
 from moonfl.experiment import Experiment
+from moonfl.presets import PRESETS
 from moonfl.report.runs import Run
 from moonfl.targets import TARGETS, Entry
 
 
 @pytest.fixture(autouse=True)
-def few_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analysis, "POINTS", 20)
+def _little_of_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough for the 20 parties of small scale."""
+    whole = read_digits()
+    train, test = (Examples(x[:n], y[:n]) for (x, y), n in ((whole.train, 300), (whole.test, 60)))
+    source = replace(DATASETS["digits"], read=lambda folder: replace(whole, train=train, test=test))
+    monkeypatch.setitem(DATASETS, "digits", source)
+
+
+@pytest.fixture
+def _short_solo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SOLO's 300 epochs are of the same loop as 3; table1 of the README's commands has all of them."""
+
+    for name, preset in list(PRESETS.items()):
+        if not preset.experiment.algorithm.federated:
+            monkeypatch.setitem(PRESETS, name, replace(preset, experiment=replace(preset.experiment, epochs=3)))
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +67,11 @@ def test_every_target_at_small_scale(name: str, small_runs: Path, capsys: pytest
         assert 'scale = "small"' in made.read_text()
 
 
-def test_a_report_of_what_was_reproduced(small_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--scale", "small", "--seeds", "1", "--rounds", "2", "--workers", "1", "--out", str(small_runs)]
+def test_a_report_of_what_was_reproduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--scale", "small", "--seeds", "1", "--rounds", "2", "--workers", "1", "--out", str(tmp_path)]
     assert cli.main(["reproduce", "table1", *words]) == 0
-    assert cli.main(["report", str(small_runs / "runs"), "--out", str(small_runs / "report")]) == 0
-    assert "small scale" in (small_runs / "report" / "report.html").read_text()
+    assert cli.main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
+    assert "small scale" in (tmp_path / "report" / "report.html").read_text()
     capsys.readouterr()
 
 
@@ -74,11 +91,12 @@ def test_finished_runs_are_kept_and_unfinished_ones_resumed(tmp_path: Path, caps
     assert [(run / "rounds.jsonl").read_bytes() for run in runs[1:]] == before[1:]
 
 
+@pytest.mark.usefixtures("_short_solo")
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if "cifar10" in target.datasets])
 def test_the_real_presets_of_cifar10(name: str, small_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The paper's network, epochs and parties, one round, on a few images in the publisher's layout."""
+    """The paper's network, parties and, but for SOLO, epochs, one round, on a few images in the publisher's layout."""
     if not (small_runs / "data").exists():
-        write_cifar10(small_runs / "data", per_file=60)
+        write_cifar10(small_runs / "data", per_file=24)
     words = ["reproduce", name, "--dataset", "cifar10", "--seeds", "1", "--rounds", "1", "--workers", "1"]
     out = small_runs / "real"
     assert cli.main([*words, "--data-dir", str(small_runs / "data"), "--out", str(out)]) == 0, capsys.readouterr().err
@@ -96,6 +114,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.usefixtures("_short_solo")
 @pytest.mark.parametrize(("name", "dataset"), OTHERS)
 def test_the_other_data_sets(name: str, dataset: str, small_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the small network, as the table says; ResNet-50 itself runs in test_cli.py."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from problems import interruptible, with_algorithm
+from problems import gaussians, interruptible, with_algorithm
 from safetensors.torch import load_file
 from starter import start as start_command
 from test_contract import same
@@ -23,11 +23,9 @@ from test_contract import same
 import moonfl
 from moonfl import cli
 from moonfl.algorithms import ALGORITHMS, MOON
-from moonfl.data import load
 from moonfl.experiment import Experiment
 from moonfl.record import Result
 from moonfl.servers import SERVERS
-from moonfl.task import make_partition
 
 HERE = Path(__file__).parent
 QUICK = Experiment(parties=4, rounds=4, epochs=1, batch_size=64, sample_fraction=0.5, algorithm=MOON(mu=1))
@@ -323,17 +321,12 @@ def stop(*args: object) -> None:
 
 def test_solo_with_a_party_that_cannot_train(tmp_path: Path) -> None:
     """A single sample and BatchNorm: that party has no model, and the rest of the run is kept."""
-    exp = Experiment(
-        model="resnet18", parties=12, min_samples=1, beta=0.02, epochs=1, rounds=1, algorithm=moonfl.Solo()
-    )
-    seeds = (s for s in range(200) if 1 in sizes(replace(exp, partition_seed=s)))
-    result = moonfl.run(replace(exp, partition_seed=next(seeds)), tmp_path / "run", workers=2)
-    assert len(result.models) < 12
-    assert (tmp_path / "run" / "final.json").exists()
-
-
-def sizes(exp: Experiment) -> list[int]:
-    return make_partition(exp, load("digits", Path("data"))).sizes().tolist()
+    exp = Experiment(parties=4, epochs=1, rounds=1, algorithm=moonfl.Solo())
+    task = replace(gaussians((40, 1, 20, 33), batch_norm=True), classes=("a", "b", "c"))
+    result = moonfl.run(exp, tmp_path / "run", workers=2, task=task)
+    assert list(result.models) == ["party0", "party2", "party3"]
+    final = json.loads((tmp_path / "run" / "final.json").read_text())
+    assert [party["party"] for party in final["parties"]] == [0, 2, 3]
 
 
 def test_only_two_checkpoints_are_kept(tmp_path: Path) -> None:
