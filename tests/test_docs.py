@@ -23,12 +23,24 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line.removeprefix("$ ")) for block in blocks(text, "console") for line in block.splitlines()]
 
 
-def test_readme_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def of_moonfl(block: str) -> list[list[str]]:
+    return [words[1:] for words in commands(f"```console\n{block}```") if words[0] == "moonfl"]
+
+
+BLOCKS = [block for block in blocks(README, "console") if of_moonfl(block)]
+
+
+def test_readme_has_commands() -> None:
+    assert sum(len(of_moonfl(block)) for block in BLOCKS) >= 8
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[-1].removeprefix("$ "))
+def test_readme_commands(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Every moonfl command, with a few images in CIFAR-10's layout where the real ones would be."""
     monkeypatch.chdir(tmp_path)
-    ours = [words[1:] for words in commands(README) if words[0] == "moonfl"]
-    assert len(ours) >= 8
-    for words in ours:
+    for words in of_moonfl(block):
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
         write_cifar10(tmp_path / "data", per_file=200 if "parties=100" in words else 24)
         assert cli.main(words) == 0, capsys.readouterr().err
