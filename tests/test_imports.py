@@ -11,7 +11,7 @@ LAYERS = [
     {"kernels"},
     {"algorithms", "servers", "models", "data"},
     {"experiment"},
-    {"task"},
+    {"robust", "task"},
     {"states", "local"},
     {"engines"},
     {"analysis", "checkpoint", "federation"},

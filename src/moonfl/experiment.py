@@ -35,6 +35,15 @@ class Experiment:
     out_dim: int = setting(256, "output dimension of the projection head", low=1, high=65536)
     algorithm: FedAvg = dataclasses.field(default_factory=MOON)
     server: Average = dataclasses.field(default_factory=Average)
+    combination: Literal["median", "trimmed-mean"] | None = setting(
+        None, "median or trimmed-mean by coordinate, each party one vote; none: the algorithm's weighted mean"
+    )
+    trim: float | None = setting(
+        None, "with combination=trimmed-mean: the share of parties left out at either end", low=0, below=0.5
+    )
+    clip: float | None = setting(
+        None, "the largest norm of a party's change of the weights; larger ones are scaled down to it", above=0
+    )
     partition: Literal["dirichlet", "iid", "column"] = setting("dirichlet", "how samples are dealt to parties")
     parties: int = setting(10, "N, the number of parties", low=1)
     beta: float = setting(0.5, "concentration of the Dirichlet partition; small is uneven", above=0)
@@ -73,6 +82,10 @@ class Experiment:
             raise InputError(f"algorithm={name} cannot be combined with server={server}; use server=average")
         if not self.algorithm.federated and self.rounds != 1:
             raise InputError(f"algorithm={name} is one round; set rounds=1 and the length of training by epochs")
+        if not self.algorithm.federated and (self.combination is not None or self.clip is not None):
+            raise InputError(f"algorithm={name} combines nothing; leave combination, trim and clip at none")
+        if (self.combination == "trimmed-mean") != (self.trim is not None):
+            raise InputError("combination=trimmed-mean and trim=SHARE belong together; set both or neither")
         if (self.partition == "column") != (self.column is not None):
             raise InputError("partition=column and column=NAME belong together; set both or neither")
         if not self.algorithm.federated and self.sample_fraction != 1:

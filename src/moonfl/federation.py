@@ -5,8 +5,9 @@ from typing import Protocol
 
 import torch
 
-from . import seeds, tree
+from . import robust, seeds
 from .engines import Engine
+from .engines.embedded import one_thread
 from .experiment import Experiment
 from .task import Score, Task
 from .types import Server, Update
@@ -40,11 +41,15 @@ def sample_parties(exp: Experiment, t: int) -> list[int]:
 
 
 def aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server:
-    """algorithm.combine on what was trained, then the server's step; sums go in party order."""
+    """algorithm.combine on what was trained, clipped if asked for, then the server's step; sums go in party order."""
     trained = sorted((u for u in updates if u.num_steps > 0), key=lambda u: u.party)
     if not trained:
         return server
-    combined = exp.algorithm.combine(server, trained, exp.parties)
+    if exp.clip is not None:
+        with one_thread():  # a norm is a sum
+            trained = [robust.clipped(u, server.params, exp.clip) for u in trained]
+    mean = robust.mean_of(exp)
+    combined = exp.algorithm.combine(server, trained, exp.parties, mean)
     params, memory = exp.server.step(server.params, combined.params, server.step)
-    buffers = tree.mean((u.buffers, u.num_samples) for u in trained)
+    buffers = mean((u.buffers, u.num_samples) for u in trained)
     return replace(combined, params=params, buffers=buffers, step=memory)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import checkpoint
+from . import checkpoint, robust
 from .analysis import analyse
 from .errors import DivergenceError, RunError
 from .experiment import Experiment, to_dict
@@ -106,7 +106,7 @@ def summarise(scores: dict[str, Score]) -> Fact:
 def choices(exp: Experiment, task: Task) -> dict[str, str]:
     """What this run does where implementations differ (docs/meanings.md)."""
     made = {
-        "aggregation": exp.algorithm.weighting,
+        "aggregation": robust.described(exp),
         "optimiser": "SGD, its state fresh every round",
         "batches": "the last incomplete batch is dropped; a party smaller than a batch trains on what it has",
         "accuracy": "of the last round; the best round's is named so",
@@ -114,7 +114,7 @@ def choices(exp: Experiment, task: Task) -> dict[str, str]:
     if exp.algorithm.meaning:
         made["algorithm"] = exp.algorithm.meaning
     if task.batch_norm:
-        made["batch_norm"] = "weights and statistics are averaged; a party of one sample does not train"
+        made["batch_norm"] = "weights and statistics are combined alike; a party of one sample does not train"
     if task.partition_note:
         made["partition"] = task.partition_note
     return made

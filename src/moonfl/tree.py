@@ -5,12 +5,28 @@ Arithmetic returns new tensors, changes nothing, and works on the names of its f
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from .types import Params
+
+
+class Lazy(Mapping[str, Tensor]):
+    """Params of which each tensor is computed when it is asked for, and not kept: many fit where one does."""
+
+    def __init__(self, names: Iterable[str], of: Callable[[str], Tensor]) -> None:
+        self.names, self.of = dict.fromkeys(names), of
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.of(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 def params_of(model: nn.Module) -> Params:
@@ -67,10 +83,11 @@ def mean(trees: Iterable[tuple[Params, float]]) -> Params:
     for tree, w in items:
         total = {k: v + tree[k].double() * w for k, v in total.items()}
         weight += w
-    return {k: _as(v / weight, first[k].dtype) for k, v in total.items()}
+    return {k: as_dtype(v / weight, first[k].dtype) for k, v in total.items()}
 
 
-def _as(value: Tensor, dtype: torch.dtype) -> Tensor:
+def as_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Integers are rounded."""
     return (value if dtype.is_floating_point else value.round()).to(dtype)
 
 

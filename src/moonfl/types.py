@@ -1,6 +1,6 @@
 """The values that travel in a federation, and what an algorithm sees of a party. All immutable."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 Params = Mapping[str, Tensor]  # tensors of a model by name
 State = Mapping[str, Params]  # what an algorithm remembers or sends, by label
+Mean = Callable[[Iterable[tuple[Params, float]]], Params]  # of (values, weight) pairs, one per party
 
 
 class Batch(NamedTuple):

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from .. import tree
-from ..types import Batch, Loss, Params, Party, Server, State, Update
+from ..types import Batch, Loss, Mean, Params, Party, Server, State, Update
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,13 @@ class FedAvg:
         """
         return party.state, {}
 
-    def combine(self, server: Server, updates: list[Update], parties: int) -> Server:
+    def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         """w^{t+1} = sum |D^i|/|D| w_i^t over the parties that took part; `parties` is N, all of them.
 
-        Sets params, shared and memory; buffers are always averaged and the server step comes after.
+        Sets params, shared and memory; buffers are always averaged and the server step comes after. `mean` is the
+        weighted mean or the robust rule in its place (robust.py): whatever is averaged over parties goes through it.
         """
-        return replace(server, params=tree.mean((u.params, u.num_samples) for u in updates))
+        return replace(server, params=mean((u.params, u.num_samples) for u in updates))
 
     def deployed(self, server: Server) -> dict[str, Params]:
         """The models to evaluate, by name."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .. import tree
 from ..settings import setting
-from ..types import Batch, Loss, Params, Party, Server, State, Update
+from ..types import Batch, Loss, Mean, Params, Party, Server, State, Update
 from .fedavg import FedAvg
 
 
@@ -47,8 +47,8 @@ class FedDyn(FedAvg):
         moved = tree.sub(party.global_params, trained)
         return {"g": tree.add(party.state["g"], moved, self.alpha)}, {}
 
-    def combine(self, server: Server, updates: list[Update], parties: int) -> Server:
+    def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         # h+ = h - alpha |S|/N (mean w_i - w^t);  w^{t+1} = mean w_i - h+/alpha
-        mean = tree.mean((u.params, 1) for u in updates)
-        h = tree.add(server.memory["h"], tree.sub(mean, server.params), -self.alpha * len(updates) / parties)
-        return replace(server, params=tree.add(mean, h, -1 / self.alpha), memory={"h": h})
+        centre = mean((u.params, 1) for u in updates)
+        h = tree.add(server.memory["h"], tree.sub(centre, server.params), -self.alpha * len(updates) / parties)
+        return replace(server, params=tree.add(centre, h, -1 / self.alpha), memory={"h": h})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from .. import tree
-from ..types import Params, Party, Server, State, Update
+from ..types import Mean, Params, Party, Server, State, Update
 from .fedavg import FedAvg
 
 
@@ -24,10 +24,12 @@ class FedNova(FedAvg):
         a = torch.tensor(effective_steps(steps, party.momentum), dtype=torch.float64)
         return {}, {"norm": {"a": a}}
 
-    def combine(self, server: Server, updates: list[Update], parties: int) -> Server:
+    def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         # w^{t+1} = w^t + tau_eff sum p_i (w_i - w^t)/a_i, with tau_eff = sum p_i a_i and p_i = |D^i|/|D|
-        total = sum(u.num_samples for u in updates)
-        norm = {u.party: float(u.extra["norm"]["a"]) for u in updates}
-        tau_eff = sum(u.num_samples / total * norm[u.party] for u in updates)
-        steps = ((tree.mul(tree.sub(u.params, server.params), 1 / norm[u.party]), u.num_samples) for u in updates)
-        return replace(server, params=tree.add(server.params, tree.mean(steps), tau_eff))
+        def progress(u: Update) -> Params:
+            scale = float(u.extra["norm"]["a"].reciprocal())  # infinite, not an error, where a party claims 0
+            return tree.Lazy(u.params, lambda k: (u.params[k] - server.params[k]) * scale)
+
+        tau_eff = float(mean((u.extra["norm"], u.num_samples) for u in updates)["a"])
+        d = mean((progress(u), u.num_samples) for u in updates)
+        return replace(server, params=tree.add(server.params, d, tau_eff))

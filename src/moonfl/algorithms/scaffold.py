@@ -10,7 +10,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from .. import tree
-from ..types import Batch, Loss, Params, Party, Server, State, Update
+from ..types import Batch, Loss, Mean, Params, Party, Server, State, Update
 from .fedavg import FedAvg
 from .fednova import effective_steps
 
@@ -44,8 +44,8 @@ class Scaffold(FedAvg):
         delta = tree.sub(gradient, party.shared["c"])
         return {"c_i": tree.add(party.state["c_i"], delta)}, {"delta_c": delta}
 
-    def combine(self, server: Server, updates: list[Update], parties: int) -> Server:
+    def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         # c+ = c + |S|/N mean over S of (c_i+ - c_i): line 17
-        delta = tree.mean((u.extra["delta_c"], 1) for u in updates)
+        delta = mean((u.extra["delta_c"], 1) for u in updates)
         c = tree.add(server.shared["c"], delta, len(updates) / parties)
-        return replace(super().combine(server, updates, parties), shared={"c": c})
+        return replace(super().combine(server, updates, parties, mean), shared={"c": c})

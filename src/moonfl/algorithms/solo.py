@@ -6,7 +6,7 @@ The baseline of Li, He, Song, Model-Contrastive Federated Learning, CVPR 2021. h
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..types import Params, Server, Update
+from ..types import Mean, Params, Server, Update
 from .fedavg import FedAvg
 
 
@@ -18,7 +18,7 @@ class Solo(FedAvg):
     federated: ClassVar[bool] = False
     weighting: ClassVar[str] = "nothing is combined; mean and deviation are over parties"
 
-    def combine(self, server: Server, updates: list[Update], parties: int) -> Server:
+    def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         return replace(server, memory={f"party{u.party}": {**u.params, **u.buffers} for u in updates})
 
     def deployed(self, server: Server) -> dict[str, Params]:
