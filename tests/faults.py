@@ -76,6 +76,7 @@ def go_on(command: Command, out: Path) -> Result:
         return moonfl.resume(out, workers=1, task=TASK)
     except moonfl.InputError as error:
         if "holds no run" in str(error):
+            assert command.before != "other", "neither the old run nor one to resume"
             return command.do(out)
         if "--previous` goes on" in str(error):
             return moonfl.resume(out, previous=True, workers=1, task=TASK)

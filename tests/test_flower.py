@@ -4,6 +4,9 @@ import contextlib
 import json
 import re
 import socket
+import threading
+import time
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,14 +21,16 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 from test_contract import same
 
 import moonfl
-from moonfl import MOON, Experiment, InputError, RunError, Scaffold, cli, tree
+from moonfl import MOON, Experiment, FedNova, InputError, RunError, Scaffold, cli, tree
 from moonfl.algorithms import ALGORITHMS
+from moonfl.errors import DivergenceError
+from moonfl.flower import roll
 from moonfl.flower.client import client_app
 from moonfl.flower.deployment import init
 from moonfl.flower.follow import Followed
 from moonfl.flower.records import pack, unpack
 from moonfl.flower.server import serve, site_app
-from moonfl.flower.simulate import simulated_site, simulated_sites
+from moonfl.flower.simulate import simulate, simulated_site, simulated_sites
 from moonfl.record import Result
 from moonfl.rundir import CHECKPOINT
 from moonfl.states import load
@@ -38,7 +43,8 @@ RULES = {"deadline": 0.2, "min_parties": 2, "wait": 0.0, "attempts": 2, "resume"
 def simulated(exp: Experiment, out: Path, **given: Any) -> Result:
     configs = [{"partition-id": k, "num-partitions": exp.parties} for k in range(exp.parties)]
     grid = InProcess(client_app(partial(simulated_site, exp, out / CHECKPOINT)), configs)
-    return moonfl.run(exp, out, engine=lambda *parts: simulated_sites(grid, *parts, out), **given)
+    stop = threading.Event()
+    return moonfl.run(exp, out, engine=lambda *parts: simulated_sites(grid, *parts, out, stop), **given)
 
 
 class Deployment:
@@ -51,7 +57,8 @@ class Deployment:
         self.grid = InProcess(site_app(folder / "app" / "experiment.toml"), configs)
 
     def serve(self, **changes: Any) -> Result:
-        return serve(self.grid, self.exp, {**RULES, "out": str(self.out), **changes})
+        config = tomllib.loads((self.folder / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+        return serve(self.grid, self.exp, {**config, **RULES, "out": str(self.out), **changes}, lambda fact: None)
 
     def states(self, party: int) -> dict[int, Any]:
         """Round -> what the party's own disk has of it."""
@@ -94,17 +101,24 @@ def test_a_deployment_gives_the_embedded_engines_bits(moon: Deployment) -> None:
         assert {key: ours[key] for key in keys} == {key: theirs[key] for key in keys}
 
 
-def test_nothing_but_models_and_counts_leaves_a_site(moon: Deployment) -> None:
-    """No reply has a tensor that is not of the model's shapes, and the state is on the site's own disk."""
-    sent: list[Message] = []
-    moon.grid.meddle = lambda order, reply: sent.append(reply) or reply
-    result = moon.serve()
-    shapes = {tuple(t.shape) for t in result.models["global"].values()}
-    for reply in sent:
-        _, tensors = unpack(reply.content)
-        assert {tuple(t.shape) for params in tensors.values() for t in params.values()} <= shapes
-        assert "previous" not in str(list(reply.content))
+def test_nothing_but_a_model_and_counts_leaves_a_site(moon: Deployment) -> None:
+    """What each reply holds, by name: the state, MOON's previous model, is on the site's own disk and nowhere else."""
+    sent: dict[str, set[str]] = {}
+
+    def listen(order: Message, reply: Message) -> Message:
+        facts, tensors = unpack(reply.content)
+        assert set(reply.content) == {"moonfl", *(f"tensors:{label}" for label in tensors)}
+        sent.setdefault(order.metadata.message_type, set()).update([*facts, *(f"[{label}]" for label in tensors)])
+        return reply
+
+    moon.grid.meddle = listen
+    moon.serve()
+    site = {"party", "name", "secret", "versions", "shape", "dtype", "classes", "counts", "held_out", "sha256"}
+    update = {"party", "round", "samples", "steps", "metrics", "sha256", "[params]", "[buffers]"}
+    assert sent == {"query": site, "train": update, "evaluate": {"party", "right", "loss"}}
+    assert all(list(moon.states(party)[2]) == ["prev0"] for party in range(3))
     assert all(moon.states(party).keys() == {1, 2} for party in range(3))
+    assert "secret" not in (moon.out / "partition.json").read_text()
 
 
 def lose(moon: Deployment, party: int, rounds: set[int], times: int = 99) -> None:
@@ -188,7 +202,7 @@ def test_a_site_that_lost_its_state_is_named(moon: Deployment, capsys: pytest.Ca
     moon.grid.meddle = forget
     result = moon.serve()
     (missing,) = (p["missing"] for p in result.rounds[1]["parties"] if "missing" in p)
-    assert "the state that party 1 left round 1 with, is missing" in missing
+    assert "the state that party 1 left round 1 with is missing" in missing
     assert "round 2 goes on without site-2" in capsys.readouterr().err
 
 
@@ -230,14 +244,23 @@ FORGERIES: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
     "infinite": (put("params", lambda t: t / 0), "is not finite"),
     "a name more": (forged(lambda f, t: t["params"].update(backdoor=torch.ones(1))), r"other tensors .*\(backdoor\)"),
     "a name less": (forged(lambda f, t: t["params"].popitem()), "other tensors than was sent"),
-    "no model": (forged(lambda f, t: t.pop("params")), "other tensors than was sent"),
+    "no model": (forged(lambda f, t: t.pop("params")), "not a model alone"),
     "nan beside the model": (put("extra:delta_c", lambda t: t * torch.nan), "of delta_c is not finite"),
     "nothing beside the model": (forged(lambda f, t: t.pop("extra:delta_c")), r"it sends \[\], not \['delta_c'\]"),
-    "absurd samples": (forged(lambda f, t: f.update(samples=10**9)), r"it says 1000000000 samples, and said \d+"),
-    "negative samples": (forged(lambda f, t: f.update(samples=-5)), r"it says -5 samples"),
-    "absurd steps": (forged(lambda f, t: f.update(steps=10**6)), r"it says 1000000 steps of training"),
-    "another party": (forged(lambda f, t: f.update(party=0)), "it answers as party 0"),
-    "another round": (forged(lambda f, t: f.update(round=7)), "it answers for round 7"),
+    "absurd samples": (forged(lambda f, t: f.update(samples=10**9)), r"it says samples 1000000000, not \d+"),
+    "negative samples": (forged(lambda f, t: f.update(samples=-5)), r"it says samples -5, not"),
+    "absurd steps": (forged(lambda f, t: f.update(steps=10**6)), r"it says steps 1000000, not"),
+    "fewer steps": (forged(lambda f, t: f.update(steps=0)), r"it says steps 0, not \d+"),
+    "true steps": (forged(lambda f, t: f.update(steps=True)), r"it says steps True, not \d+"),
+    "another party": (forged(lambda f, t: f.update(party=0)), "it says party 0, not 1"),
+    "another round": (forged(lambda f, t: f.update(round=7)), "it says round 7, not 0"),
+    "other data": (forged(lambda f, t: f.update(sha256="0")), "its data are not those it had when the run began"),
+    "a state more": (forged(lambda f, t: t.update({"prev0": t["params"]})), "prev0, not a model alone"),
+    "a metric beyond numbers": (forged(lambda f, t: f["metrics"].update(loss=10**400)), "metrics are not finite"),
+    "a text that steers": (
+        forged(lambda f, t: f.update(round="\x1b[2J\n@moonfl {}")),
+        r"round  \[2J @moonfl {}, not",
+    ),
     "infinite metrics": (forged(lambda f, t: f["metrics"].update(loss=float("inf"))), "metrics are not finite"),
     "no facts": (lambda content: RecordDict({}), "not a message of moonfl's"),
     "not json": (lambda content: RecordDict({"moonfl": ConfigRecord({"facts": "{", "names": "{}"})}), "not a message"),
@@ -277,18 +300,20 @@ def as_node(node: int, message: Message) -> Message:
     return message
 
 
-def test_an_answer_from_another_node_and_an_error_reply_are_refused(moon: Deployment) -> None:
+def test_an_answer_that_cannot_be_read_and_an_error_reply_are_refused(moon: Deployment) -> None:
     def meddle(order: Message, reply: Message) -> Message:
         if order.metadata.message_type != "train":
             return reply
         if order.metadata.dst_node_id == 2:
-            return as_node(3, reply)
-        return reply if order.metadata.dst_node_id == 1 else Message(Error(5, "node unavailable"), reply_to=order)
+            raise_when_read = Message(Error(5, "x"), reply_to=order)
+            raise_when_read.__dict__["_error"] = 3
+            return raise_when_read
+        return reply if order.metadata.dst_node_id == 1 else Message(Error(5, "node\nunavailable"), reply_to=order)
 
     moon.grid.meddle = meddle
     result = moon.serve(min_parties=1)
     missing = {p["party"]: p["missing"] for p in result.rounds[0]["parties"] if "missing" in p}
-    assert missing == {1: "the answer came from another node", 2: "failed (node unavailable)"}
+    assert missing == {1: "its answer cannot be read (AttributeError)", 2: "failed (unavailable)"}
 
 
 @pytest.mark.parametrize(
@@ -313,17 +338,157 @@ def test_sites_that_do_not_fit_are_named_before_the_first_round(
     assert not moon.out.exists()
 
 
+def lie(**facts: Any) -> Callable[[Message, Message], Message]:
+    """Node 2 says this of itself."""
+
+    def meddle(order: Message, reply: Message) -> Message:
+        if order.metadata.message_type != "query" or order.metadata.dst_node_id != 2:
+            return reply
+        return Message(pack(unpack(reply.content)[0] | facts), reply_to=order)
+
+    return meddle
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"counts": [10**6] * 10}, r"site-2 says it has 10000000 of all samples, 10000941: more than max_share=0\.9"),
+        ({"held_out": 10**6}, r"site-2 says it has 1000000 of all samples that are held out, 1000240: more than"),
+        ({"counts": [5]}, "party 1 does not say how many samples it has of each class"),
+        ({"counts": "x"}, "party 1 does not say how many samples it has of each class"),
+        ({"held_out": -1}, "party 1 says it holds out -1 samples"),
+        ({"party": "1"}, "it says it is party 1; parties are"),
+        ({"versions": {"moonfl": "0.0.1"}}, r"it has moonfl 0\.0\.1, the server"),
+        ({"versions": 3}, "does not say its versions"),
+        ({"error": "x" * 999}, "x{200}[.]{3}$"),
+    ],
+)
+def test_a_site_that_lies_of_itself_is_named_before_the_first_round(
+    moon: Deployment, facts: dict[str, Any], message: str
+) -> None:
+    moon.grid.meddle = lie(**facts)
+    with pytest.raises(RunError, match=message):
+        moon.serve()
+    assert not moon.out.exists()
+
+
+def test_a_site_that_is_silent_costs_no_more_than_the_time_for_a_query(moon: Deployment) -> None:
+    moon.grid.meddle = lambda order, reply: None if order.metadata.dst_node_id == 2 else reply
+    begun = time.monotonic()
+    with pytest.raises(RunError, match=r"node 2 was refused: no answer within 0\.2 s"):
+        moon.serve()
+    assert time.monotonic() - begun < 5
+    assert sum(m.metadata.dst_node_id == 2 for m in moon.grid.sent) == 1
+
+
+def test_a_site_comes_back_at_another_node(moon: Deployment) -> None:
+    """A new key, the same data and secret: while the old node is away, it is the party."""
+
+    def move(order: Message, reply: Message) -> Message:
+        if order.metadata.message_type == "evaluate" and moon.grid.online == {1, 2, 3}:
+            moon.grid.contexts[7] = moon.grid.contexts[2]
+            moon.grid.online = {1, 3, 7}
+        return reply
+
+    moon.grid.meddle = move
+    result = moon.serve()
+    assert not any("missing" in party for party in result.rounds[-1]["parties"])
+    assert same(result.models, moonfl.run(MOON3, workers=1).models)
+
+
+def judged(**facts: Any) -> Callable[[Message, Message], Message]:
+    def meddle(order: Message, reply: Message) -> Message:
+        mine = order.metadata.message_type == "evaluate" and order.metadata.dst_node_id == 2
+        return reply if not mine else Message(pack(unpack(reply.content)[0] | facts), reply_to=order)
+
+    return meddle
+
+
+@pytest.mark.parametrize("facts", [{"right": 121}, {"right": 1.5}, {"loss": 1e300}, {"loss": "x"}, {"party": 0}])
+def test_a_site_that_cannot_count_does_not_judge(
+    moon: Deployment, facts: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    moon.grid.meddle = judged(**facts)
+    assert all(list(fact["sites"]) == ["0", "2"] for fact in moon.serve().rounds)
+    assert "site-2 does not judge the model" in capsys.readouterr().err
+
+
+def test_a_model_without_a_finite_loss_anywhere_has_diverged(moon: Deployment) -> None:
+    def diverge(order: Message, reply: Message) -> Message:
+        if order.metadata.message_type != "train":
+            return reply
+        facts, tensors = unpack(reply.content)
+        huge = {name: torch.full_like(t, 3e38) for name, t in tensors["params"].items()}
+        return Message(pack(facts, {**tensors, "params": huge}), reply_to=order)
+
+    moon.grid.meddle = diverge
+    with pytest.raises(DivergenceError, match="a finite loss at no site"):
+        moon.serve()
+
+
+def test_fednovas_norm_is_what_the_steps_make_it(tmp_path: Path) -> None:
+    nova = Deployment(tmp_path / "federation", replace(MOON3, algorithm=FedNova(), rounds=1))
+
+    def meddle(order: Message, reply: Message) -> Message:
+        facts, tensors = unpack(reply.content)
+        if order.metadata.message_type != "train" or order.metadata.dst_node_id != 2:
+            return reply
+        return Message(pack(facts, {**tensors, "extra:norm": {"a": torch.tensor(1e-300).double()}}), reply_to=order)
+
+    nova.grid.meddle = meddle
+    (missing,) = (p["missing"] for p in nova.serve().rounds[0]["parties"] if "missing" in p)
+    assert missing == "norm is not what 7 steps make it"
+
+
+def test_a_site_mended_before_the_first_round_joins(moon: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was met first had the wrong data, so the others did not fit it."""
+    monkeypatch.setattr(roll, "ASK_AGAIN", 0.5)
+    path = moon.folder / "site-1" / "data.npz"
+    good = path.read_bytes()
+    np.savez(path, x=np.zeros((9, 1, 7, 7), np.uint8), y=np.arange(9), classes=np.arange(10))
+
+    def mend(order: Message, reply: Message) -> Message:
+        path.write_bytes(good)
+        return reply
+
+    moon.grid.meddle = mend
+    assert same(moon.serve(wait=20.0).models, moonfl.run(MOON3, workers=1).models)
+
+
+def test_a_simulation_that_fails_ends_its_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray that does not start, and Ctrl-C: one message, no thread of the server left, the run directory free."""
+    for error, told in ((RuntimeError("no room"), RunError), (KeyboardInterrupt(), KeyboardInterrupt)):
+
+        def fail(*args: object, error: BaseException = error, **kwargs: object) -> None:
+            time.sleep(0.5)
+            raise error
+
+        monkeypatch.setattr("flwr.server.superlink.fleet.vce.start_vce", fail)
+        with pytest.raises(told):
+            simulate(QUICK, tmp_path / "run", force=True)
+        end = time.monotonic() + 20
+        while threading.active_count() > 1 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert threading.active_count() == 1
+    moonfl.run(QUICK, tmp_path / "run", force=True, workers=1)
+
+
 def test_two_sites_cannot_be_one_party(moon: Deployment) -> None:
     site = moon.folder / "site-3" / "site.toml"
     site.write_text(site.read_text().replace("party = 2", "party = 1"))
-    with pytest.raises(RunError, match="site-3 was refused: party 1 is site-2 already, at another node"):
+    with pytest.raises(RunError, match=r"site-3 \(node 3\) was refused: it says it is party 1 and has not that"):
         moon.serve()
+    with pytest.raises(RunError, match=r"site-3 \(node 3\) was refused: party 1 is site-2 already, at node 2"):
+        moon.serve(secrets="")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("party = 9", "it says it is party 9; parties are 0 to 2"),
+        ("party = 2", "it says it is party 2 and has not that party's secret"),
+        ("party = 2\ndevice = 'cuda:7'", "device=cuda:7 cannot be used here"),
+        ("party = 2\ndata = 'site.toml'", "site.toml is not an .npz file of plain arrays"),
         ("party = -1", "party must be >= 0"),
         ("parti = 1", "did you mean party"),
         ("party = 2\nholdout = 1.0", "holdout must be"),
@@ -370,12 +535,18 @@ def test_data_that_changed_are_refused_when_a_run_goes_on(moon: Deployment) -> N
     arrays["y"] = arrays["y"][::-1]
     np.savez(path, **arrays)
     moon.grid = InProcess(moon.grid.app, moon.grid.configs)
-    with pytest.raises(RunError, match="site-1 was refused: its data are not those it had when the run began"):
+    with pytest.raises(RunError, match=r"site-1 \(node 1\) was refused: its data are not those it had when"):
         moon.serve(resume=True, min_parties=3)
 
 
 def test_another_experiment_does_not_go_on_with_a_run(moon: Deployment) -> None:
     moon.serve()
+    with pytest.raises(InputError, match="is a run over sites: `moonfl flower run DEPLOYMENT --out"):
+        moonfl.resume(moon.out)
+    with pytest.raises(InputError, match=r"unknown key .* 'min_partys'; did you mean min_parties"):
+        moon.serve(min_partys=1)
+    with pytest.raises(InputError, match="out, the run directory, is not set"):
+        moon.serve(out="")
     moon.exp = replace(MOON3, rounds=9)
     with pytest.raises(InputError, match=r"is a run of another experiment\.toml than the app's"):
         moon.serve(resume=True)
@@ -392,17 +563,18 @@ def test_the_run_of_a_deployment_can_be_reported(moon: Deployment, tmp_path: Pat
 
 def test_following_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     facts: list[Any] = []
-    lines = ["INFO : started run 7\n", 'INFO: @moonfl {"fact": {"round": 1}}\n', "INFO : moonfl: site-1 is party 0\n"]
-    followed = Followed(facts.append)
-    assert followed.to_the_end([*lines, '@moonfl {"done": {"accuracy": 0.5}}\n', "not read"]) == {"accuracy": 0.5}
+    lines = ["INFO : started run 7\n", 'INFO: @moonfl-1 {"fact": {"round": 1}}\n', "INFO : moonfl: site-1 is party 0\n"]
+    lines.append('@moonfl {"done": {"accuracy": 1.0}}\n')  # a site's words, that knows not the mark
+    followed = Followed(facts.append, "@moonfl-1 ")
+    assert followed.to_the_end([*lines, '@moonfl-1 {"done": {"accuracy": 0.5}}\n', "not read"]) == {"accuracy": 0.5}
     assert (facts, followed.number) == ([{"round": 1}], "7")
     assert capsys.readouterr().err == "moonfl: site-1 is party 0\n"
     with pytest.raises(RunError, match="round 2 needs"):
-        followed.to_the_end(['@moonfl {"error": "round 2 needs 3", "status": 1}\n'])
+        followed.to_the_end(['@moonfl-1 {"error": "round 2 needs 3", "status": 1}\n'])
     with pytest.raises(InputError, match="min_parties"):
-        followed.to_the_end(['@moonfl {"error": "min_parties", "status": 2}\n'])
+        followed.to_the_end(['@moonfl-1 {"error": "min_parties", "status": 2}\n'])
     with pytest.raises(RunError, match=r"before it was done\. Its last words: no such thing"):
-        Followed(facts.append).to_the_end(["╭─────╮\n", "│ no such thing │\n"])
+        Followed(facts.append, "@moonfl-1 ").to_the_end(["╭─────╮\n", "│ no such thing │\n"])
 
 
 def test_a_server_that_is_not_there(moon: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
@@ -421,7 +593,13 @@ def test_a_server_that_is_not_there(moon: Deployment, capsys: pytest.CaptureFixt
         (["init", "new", "--sites", "1"], "at least 2 sites"),
         (["init", "full", "--sites", "2"], "full is there and not empty"),
         (["init", "new", "--sites", "2", "--address", "nowhere"], "--address is HOST:PORT"),
+        (["init", "new", "--sites", "2", "--address", "[::1]:8000"], "--address is HOST:PORT"),
+        (["init", "new", "--sites", "2", "--address", "a b;c:8000"], "--address is HOST:PORT"),
+        (["init", "new", "--sites", "3", "--address", "host:65534"], "port must be from 1 to 65532"),
+        (["init", 'new"', "--sites", "3"], "no quotation marks"),
         (["init", "new", "--sites", "2", "digits-mon"], "did you mean digits-moon"),
+        (["init", "new", "--sites", "2", "cifar10-moon", "--with-data"], "cifar10 is not in data"),
+        (["init", "new", "--sites", "2", "dataset=sites", "--with-data"], "dataset=sites means the data are at"),
         (["run", "nowhere"], "nowhere is no deployment"),
         (["run", "full", "--resume"], "full is no deployment"),
     ],

@@ -171,7 +171,7 @@ def in_one_process(folder: Path, missing: list[list[int]]) -> Path:
         return None if "round" in facts and facts["party"] in missing[facts["round"]] else reply
 
     grid.meddle = lose
-    serve(grid, EXP, {"deadline": 0.1, "min_parties": 2, "out": str(folder / "run")})
+    serve(grid, EXP, {"deadline": 0.1, "min_parties": 2, "out": str(folder / "run")}, lambda fact: None)
     return folder / "run"
 
 

@@ -167,7 +167,7 @@ def test_a_sites_store_keeps_what_may_be_asked_for(tmp_path: Path) -> None:
     store.keep(1, 5, {}, 4)
     assert {path.stem for path in (tmp_path / "site").iterdir()} == {"party-1-round-4", "party-1-round-5"}
     assert store.after(1, 5) == {}
-    with pytest.raises(RunError, match="the state that party 1 left round 3 with, is missing"):
+    with pytest.raises(RunError, match="the state that party 1 left round 3 with is missing"):
         store.after(1, 2)
     store.path(1, 5).write_bytes(b"broken")
     with pytest.raises(RunError, match="is damaged"):

@@ -12,7 +12,17 @@ from .errors import InputError, say
 from .experiment import Experiment, from_toml
 from .federation import run as run_federation
 from .record import Recorder, Result, choices
-from .rundir import CHECKPOINT, SETTINGS, Fact, go_back, locked, new_directory, note_versions, read_facts
+from .rundir import (
+    CHECKPOINT,
+    SETTINGS,
+    Fact,
+    finish_replacing,
+    go_back,
+    locked,
+    new_directory,
+    note_versions,
+    read_facts,
+)
 from .states import States
 from .task import Task, make_task
 
@@ -67,8 +77,12 @@ def resume(
     """
     check_workers(workers)
     directory = Path(directory)
-    experiment_of(directory)
+    if not directory.is_dir():
+        raise InputError(f"{directory} holds no run: there is no such folder")
+    if engine is None and checkpoint.over_sites(directory):
+        raise InputError(f"{directory} is a run over sites: `moonfl flower run DEPLOYMENT --out {directory} --resume`")
     with locked(directory):
+        finish_replacing(directory)
         exp = experiment_of(directory)
         exp = exp if data_dir is None else replace(exp, data_dir=data_dir)
         task = task or make_task(exp)

@@ -132,11 +132,20 @@ def _checked(folder: Path, named: dict[str, Any]) -> Path | None:
 
 def _way_out(folder: Path, exp: Experiment, found: list[Path], previous: bool) -> str:
     run = folder.parent
+    resume = "moonfl flower run DEPLOYMENT --resume --out" if over_sites(run) else "moonfl resume"
     if not previous and len(found) > 1:
         with contextlib.suppress(_DamageError):
             _index(found[1], exp)
-            return f"`moonfl resume {run} --previous` goes on from the checkpoint before it"
+            return f"`{resume} {run} --previous` goes on from the checkpoint before it"
     return f"`moonfl run {run / 'experiment.toml'} --out {run} --force` starts the run again"
+
+
+def over_sites(run: Path) -> bool:
+    """Whether a run's parties are the sites of a deployment, by what it wrote of them when it began."""
+    try:
+        return "sites" in json.loads((run / "partition.json").read_bytes())
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _sweep(folder: Path) -> None:

@@ -192,11 +192,13 @@ def add_follow(sub: Parser) -> None:
     sub.add_argument("folder", metavar="DIR", help="what `moonfl flower init` made")
     sub.add_argument("--out", metavar="RUN", help="the run directory, at the server (default: DIR/server/runs/NAME)")
     sub.add_argument("--resume", action="store_true", help="go on with the run in RUN")
+    sub.add_argument("--previous", action="store_true", help="go on with it from the checkpoint before the newest")
     for key, kind, doc in (
         ("deadline", float, "seconds a party has to answer in a round"),
         ("min-parties", count, "with fewer answers than N a round is repeated"),
         ("wait", float, "seconds to wait for sites that are not connected"),
         ("attempts", count, "how often a round is tried"),
+        ("max-share", float, "the largest share of all samples that one site may say it has"),
         ("test", str, "an .npz file at the server to judge the model by, instead of the sites"),
     ):
         sub.add_argument(f"--{key}", type=kind, metavar="N" if kind is not str else "FILE", help=doc)

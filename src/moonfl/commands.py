@@ -11,6 +11,7 @@ from . import api, presets, settings
 from .algorithms import ALGORITHMS
 from .data import DATASETS, directory, load
 from .data.download import get
+from .data.npz import read_npz
 from .errors import DivergenceError, InputError, Interrupted, RunError, say, unknown
 from .experiment import Experiment, from_toml, override, part_name
 from .progress import Progress
@@ -138,19 +139,29 @@ def flower_init(args: argparse.Namespace) -> None:
 
 def flower_run(args: argparse.Namespace) -> None:
     from .flower import follow
+    from .flower.server import check_config
 
     folder = Path(args.folder)
     exp = follow.experiment_of(folder)
-    if args.resume and args.out is None:
+    if (args.resume or args.previous) and args.out is None:
         raise InputError("--resume goes on with the run that --out names")
-    follow.reached(folder)
-    runs = folder / "server" / "runs"
-    out = Path(args.out) if args.out is not None else claim_directory(runs, part_name(exp.algorithm))
-    say(describe(exp))
-    keys = ("deadline", "min_parties", "wait", "attempts", "test")
+    keys = ("deadline", "min_parties", "wait", "attempts", "max_share")
     changes = {key: getattr(args, key) for key in keys if getattr(args, key) is not None}
+    check_config(exp, changes | {"out": "set"})
+    if args.test is not None:
+        read_npz(Path(args.test))
+        changes["test"] = str(Path(args.test).resolve())
+    follow.reached(folder)
+    runs, name = folder / "server" / "runs", part_name(exp.algorithm)
+    out = Path(args.out) if args.out is not None else claim_directory(runs, name)
+    changes |= {"resume": args.resume or args.previous, "previous": args.previous}
+    say(describe(exp))
+    way_on = f"`moonfl flower run {folder} --out {out} --resume` goes on from the last finished round"
     with Progress(exp.rounds) as progress:
-        done = follow.run(folder, out, args.resume, changes, progress)
+        try:
+            done = follow.run(folder, out, changes, progress)
+        except RunError as error:
+            raise RunError(f"{error}; {way_on}" if (out / SETTINGS).exists() else str(error)) from None
     print(f"accuracy {100 * done['accuracy']:.1f} % after round {exp.rounds}; results in {out}")
 
 

@@ -13,12 +13,11 @@ def atomic(path: Path) -> Iterator[Path]:
     """Write to the path given; at the end of the block that file, safe on disk, takes the place of `path`."""
     temporary = path.with_name(path.name + ".part")
     try:
-        yield temporary
-        sync(temporary)
-        os.replace(temporary, path)
-        sync(path.parent)
-    except OSError as error:
-        raise cannot_write(path, error) from None
+        with writing(path):
+            yield temporary
+            sync(temporary)
+            os.replace(temporary, path)
+            sync(path.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -31,23 +30,25 @@ def write_atomically(path: Path, text: str) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file, safe on disk; where that fails the file is as it was."""
+    with writing(path), open(path, "ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            data = memoryview(f"{line}\n".encode())
+            while data:
+                data = data[file.write(data) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(before)
+            raise
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A disk that does not take what is written to `path` is told of in one line."""
     try:
-        with open(path, "ab", buffering=0) as file:
-            before = file.tell()
-            try:
-                data = memoryview(f"{line}\n".encode())
-                while data:
-                    data = data[file.write(data) :]
-                os.fsync(file.fileno())
-            except OSError:
-                file.truncate(before)
-                raise
+        yield
     except OSError as error:
-        raise cannot_write(path, error) from None
-
-
-def cannot_write(path: Path, error: OSError) -> RunError:
-    return RunError(f"{path} cannot be written: {error.strerror or error}")
+        raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def sync(path: Path) -> None:

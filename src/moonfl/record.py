@@ -74,7 +74,7 @@ class Recorder:
         sums = {key: sum(u.metrics.get(key, 0) for u in updates) for key in ("bytes_down", "bytes_up", "cpu_seconds")}
         fact = {"round": t + 1, **summarise(scores), **sums, "seconds": now - self.clock}
         fact["parties"] = [
-            {"party": u.party, "samples": u.num_samples, "steps": u.num_steps, **u.metrics}
+            {**u.metrics, "party": u.party, "samples": u.num_samples, "steps": u.num_steps}
             | ({"missing": u.missing} if u.missing else {})
             for u in updates
         ]

@@ -18,11 +18,11 @@ import tomli_w
 from . import checkpoint, kernels
 from .errors import InputError
 from .experiment import Experiment, read_toml, to_toml
-from .files import sync, write_atomically
+from .files import sync, write_atomically, writing
 from .task import Task
 
 SETTINGS, ROUNDS, PARTITION, FINAL = "experiment.toml", "rounds.jsonl", "partition.json", "final.json"
-CHECKPOINT = "checkpoint"
+CHECKPOINT, STAGED = "checkpoint", ".new"
 Fact = dict[str, Any]
 
 
@@ -49,20 +49,43 @@ def new_directory(out: Path, force: bool, exp: Experiment, task: Task, choices: 
         sync(out.parent)
     except OSError as error:
         raise InputError(f"the run directory {out} cannot be made: {error.strerror}") from None
+    noted = {"versions": versions(), "choices": choices}
     with locked(out):
+        finish_replacing(out)
         if not force and holds_a_run(out):
             raise InputError(
                 f"{out} already holds a run; `moonfl resume {out}` goes on with it, --force overwrites it, "
                 "another --out keeps it"
             )
-        for name in (SETTINGS, ROUNDS, FINAL):
-            (out / name).unlink(missing_ok=True)
-        shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
-        (out / CHECKPOINT).mkdir(exist_ok=True)
-        write_atomically(out / PARTITION, json.dumps(task.dealt()))
-        write_atomically(out / ROUNDS, "")
-        write_atomically(out / SETTINGS, to_toml(exp, {"versions": versions(), "choices": choices}))
+        _stage(out, {PARTITION: json.dumps(task.dealt()), SETTINGS: to_toml(exp, noted)})
+        finish_replacing(out)
         yield out
+
+
+def _stage(out: Path, files: dict[str, str]) -> None:
+    """All that a new run begins with, the last file last: until it is there, what was in the directory is whole."""
+    shutil.rmtree(out / STAGED, ignore_errors=True)
+    with writing(out):
+        (out / STAGED).mkdir()
+        for name, text in files.items():
+            write_atomically(out / STAGED / name, text)
+
+
+def finish_replacing(out: Path) -> None:
+    """Put the new run that is staged in the place of the old one; repeated after a kill, it comes to the same."""
+    staged = out / STAGED
+    with writing(out):
+        if (staged / SETTINGS).exists():
+            for name in (SETTINGS, FINAL):
+                (out / name).unlink(missing_ok=True)
+            shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
+            (out / CHECKPOINT).mkdir(exist_ok=True)
+            write_atomically(out / ROUNDS, "")
+            for name in (PARTITION, SETTINGS):
+                if (staged / name).exists():
+                    os.replace(staged / name, out / name)
+            sync(out)
+    shutil.rmtree(staged, ignore_errors=True)
 
 
 def holds_a_run(out: Path) -> bool:

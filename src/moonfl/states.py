@@ -19,7 +19,7 @@ from torch import Tensor
 
 from . import tree
 from .errors import RunError
-from .files import atomic
+from .files import atomic, sync
 from .types import State, Update
 
 
@@ -118,14 +118,18 @@ class SiteStates:
         path = self.path(party, accepted)
         try:
             return load(path)
-        except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
             reason = "is missing" if not path.exists() else f"is damaged ({error})"
-            raise RunError(f"{path}, the state that party {party} left round {accepted + 1} with, {reason}") from None
+            raise RunError(f"the state that party {party} left round {accepted + 1} with {reason}: {path}") from None
 
     def keep(self, party: int, round: int, state: State, accepted: int | None) -> None:
         """A round that ends late must not take away what a newer one left: only older states are removed."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        save(self.path(party, round), state)
+        path = self.path(party, round)
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".writing-") as own:  # two may be at the same round
+            save(Path(own) / path.name, state)
+            os.replace(Path(own) / path.name, path)
+        sync(self.folder)
         for path in self.folder.glob(f"{state_name(party, 0)[:-1]}*.safetensors") if self.tidy else ():
             made_in = path.stem.rpartition("-")[2]
             if made_in.isdecimal() and int(made_in) < round and int(made_in) != accepted:

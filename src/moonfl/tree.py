@@ -53,6 +53,10 @@ def load(model: nn.Module, params: Params) -> nn.Module:
     return model
 
 
+def to(a: Params, device: torch.device) -> Params:
+    return {k: v.to(device) for k, v in a.items()}
+
+
 def zeros_like(a: Params) -> Params:
     return {k: torch.zeros_like(v) for k, v in a.items()}
 

@@ -1,11 +1,14 @@
 """The ClientApp: what a site does with the server's messages. It trains with the same local_update as every engine."""
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from .. import tree
 from ..engines.embedded import one_thread
 from ..errors import InputError, RunError
 from ..experiment import Experiment
@@ -13,6 +16,7 @@ from ..local import Workbench, local_update
 from ..rundir import versions
 from ..states import SiteStates
 from ..task import Task, hash_of
+from ..types import Server
 from .records import Facts, RefusedError, pack, pack_update, unpack, unpack_order
 
 
@@ -24,6 +28,7 @@ class Site:
     name: str
     task: Task
     states: Callable[[str], SiteStates]  # by run
+    secret: str = ""  # by which the server knows that it is this party
 
 
 SiteOf = Callable[[Context], tuple[Experiment, Site]]
@@ -48,6 +53,9 @@ def answering(
             return work(*site_of(context), message)
         except (InputError, RunError, RefusedError, OSError) as error:
             return Message(pack({"error": str(error)}), reply_to=message)
+        except Exception as error:
+            traceback.print_exc()
+            return Message(pack({"error": f"{type(error).__name__}: {error}"}), reply_to=message)
 
     return answer
 
@@ -56,9 +64,9 @@ def introduce(exp: Experiment, site: Site, message: Message) -> Message:
     """Who this is, and what its data are like: nothing of the data themselves."""
     task, own = site.task, site.task.parties[site.party]
     facts: Facts = {
-        "party": site.party, "name": site.name, "shape": list(own.x.shape[1:]), "dtype": str(own.x.dtype),
-        "classes": list(task.classes), "counts": task.counts(own), "held_out": len(task.test.y),
-        "sha256": hash_of(own, task.test), "versions": versions(),
+        "party": site.party, "name": site.name, "secret": site.secret, "versions": versions(),
+        "shape": list(own.x.shape[1:]), "dtype": str(own.x.dtype), "classes": list(task.classes),
+        "counts": task.counts(own), "held_out": len(task.test.y), "sha256": hash_of(own, task.test),
     }  # fmt: skip
     return Message(pack(facts), reply_to=message)
 
@@ -68,12 +76,18 @@ def train(exp: Experiment, site: Site, message: Message) -> Message:
     check(site, order.party)
     if not order.run.isalnum():
         raise RefusedError(f"'{order.run}' is not the name of a run")
-    task, states = site.task, site.states(order.run)
+    task, states, place = site.task, site.states(order.run), torch.device(exp.device)
     state = states.after(site.party, order.accepted)
+    kept_here = None if state is None else {label: tree.to(params, place) for label, params in state.items()}
+    server = Server(
+        tree.to(order.server.params, place), tree.to(order.server.buffers, place),
+        {label: tree.to(params, place) for label, params in order.server.shared.items()},
+    )  # fmt: skip
     with one_thread():
-        update, kept = local_update(exp, task, Workbench(task.build), order.server, state, site.party, order.round)
+        bench = Workbench(task.build)
+        update, kept = local_update(exp, task, bench, server, kept_here, site.party, order.round)
     states.keep(site.party, order.round, kept, order.accepted)
-    return Message(pack_update(update, order), reply_to=message)
+    return Message(pack_update(update, order, hash_of(task.parties[site.party], task.test)), reply_to=message)
 
 
 def evaluate(exp: Experiment, site: Site, message: Message) -> Message:
@@ -84,7 +98,8 @@ def evaluate(exp: Experiment, site: Site, message: Message) -> Message:
     with one_thread():
         model = Workbench(task.build).module(tensors["model"])
         chunks = task.evaluate_chunks(model, range(task.num_chunks()))
-    return Message(pack({"party": site.party, "chunks": chunks}), reply_to=message)
+    right, loss = (sum(column) for column in zip(*chunks, strict=True))
+    return Message(pack({"party": site.party, "right": right, "loss": loss}), reply_to=message)
 
 
 def check(site: Site, party: int | None) -> None:

@@ -1,5 +1,10 @@
 """`moonfl flower init`: the folder of a deployment, laid out for a person to read."""
 
+import hashlib
+import os
+import re
+import secrets
+import tempfile
 from dataclasses import fields, replace
 from pathlib import Path
 from string import Template
@@ -11,7 +16,7 @@ from ..data.base import Examples
 from ..data.npz import write_npz
 from ..errors import InputError
 from ..experiment import Experiment, to_toml
-from ..task import make_task
+from ..task import Task, make_task
 from .keys import name_of, write_certificates, write_node_key
 from .roll import Rules
 
@@ -20,45 +25,67 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: bool) -> None:
-    """Nothing that is there is touched; what is made here can be read, changed, and copied to where it belongs."""
+    """All of it or nothing; what is made can be read, changed, and copied to where it belongs."""
+    exp = replace(exp, parties=sites)
     host, port = check(folder, exp, sites, address)
-    exp = replace(exp, parties=sites, data_dir="data")
-    folder.mkdir(parents=True, exist_ok=True)
-    for inner in ("app", "server/flower", *(f"site-{k + 1}" for k in range(sites))):
+    task = make_task(exp) if with_data else None
+    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".moonfl-") as made:
+        lay_out(Path(made) / "all", replace(exp, data_dir="data"), host, port)
+        if task is not None:
+            for k in range(sites):
+                deal(Path(made) / "all" / f"site-{k + 1}", k, task)
+        if folder.exists():
+            folder.rmdir()
+        os.rename(Path(made) / "all", folder)
+    connect(folder, address)
+
+
+def lay_out(folder: Path, exp: Experiment, host: str, port: int) -> None:
+    sites = exp.parties
+    for inner in ("app", "server", *(f"site-{k + 1}" for k in range(sites))):
         (folder / inner).mkdir(parents=True)
     write_certificates(folder / "server", host)
-    connect(folder, address)
+    hidden = [secrets.token_hex(16) for _ in range(sites)]
+    hashes = ",".join(hashlib.sha256(secret.encode()).hexdigest() for secret in hidden)
     listen = host if is_address(host) else "0.0.0.0"
-    values = {"HOST": listen, "PORT": port, "ADDRESS": address, "SITES": sites}
+    values = {"HOST": listen, "PORT": port, "ADDRESS": f"{host}:{port}", "SITES": sites}
     rules = {f.name: f.default for f in fields(Rules)} | {"min_parties": max(1, sites - 1)}
-    write(folder / "app" / "pyproject.toml", "app.toml", {"RULES": tomli_w.dumps(rules).strip()})
+    write(folder / "app" / "pyproject.toml", "app.toml", {"RULES": tomli_w.dumps(rules).strip(), "SECRETS": hashes})
     write(folder / "app" / "moonfl_app.py", "moonfl_app.py", {})
     (folder / "app" / "experiment.toml").write_text(to_toml(exp), encoding="utf-8")
     write(folder / "server" / "start.sh", "server.sh", values, run=True)
     write(folder / "server" / "register.sh", "register.sh", values, run=True)
     write(folder / "README.md", "README.md", values)
-    (folder / NAME).write_text(tomli_w.dumps({"address": address, "sites": sites}), encoding="utf-8")
-    for k in range(sites):
+    (folder / NAME).write_text(tomli_w.dumps({"address": values["ADDRESS"]}), encoding="utf-8")
+    for k, secret in enumerate(hidden):
         site = folder / f"site-{k + 1}"
-        write(site / "site.toml", "site.toml", {"PARTY": k, "NAME": site.name})
+        write(site / "site.toml", "site.toml", {"PARTY": k, "NAME": site.name, "SECRET": secret})
         write(site / "start.sh", "site.sh", values | {"OWN_PORT": port + 1 + k}, run=True)
         (site / "ca.crt").write_bytes((folder / "server" / "ca.crt").read_bytes())
         write_node_key(site / "key")
-    if with_data:
-        deal(folder, exp)
 
 
 def check(folder: Path, exp: Experiment, sites: int, address: str) -> tuple[str, int]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there and not empty; name a new folder")
+    check_path(folder)
     if sites < 2:
         raise InputError(f"a federation needs at least 2 sites, not {sites}")
     if exp.partition == "column":
         raise InputError("at sites the data are dealt already; leave partition=column out")
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InputError(f"--address is HOST:PORT, such as fl.example.org:8000, not {address!r}")
+    host, _, port = address.rpartition(":")
+    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?", host) or not port.isdecimal():
+        raise InputError(f"--address is HOST:PORT, such as fl.example.org:8000 or 10.0.0.5:8000, not {address!r}")
+    if not 0 < int(port) <= 65535 - sites:
+        raise InputError(f"--address: the port must be from 1 to {65535 - sites}, for each site has one of its own")
     return host, int(port)
+
+
+def check_path(path: Path) -> None:
+    """Paths go through the configuration of Flower, which has no way to quote these."""
+    if set(str(path.absolute())) & set('"\\\n'):
+        raise InputError(f"{path}: Flower can have no quotation marks and no backslashes in a path")
 
 
 def is_address(host: str) -> bool:
@@ -66,12 +93,11 @@ def is_address(host: str) -> bool:
     return host == "localhost" or isinstance(name_of(host), x509.IPAddress)
 
 
-def deal(folder: Path, exp: Experiment) -> None:
+def deal(site: Path, k: int, task: Task) -> None:
     """The experiment's own data set, dealt to the sites as `moonfl run` would, so that both can be compared."""
-    task = make_task(exp)
-    for k in range(exp.parties):
-        test = Examples(task.test.x[k :: exp.parties], task.test.y[k :: exp.parties])
-        write_npz(folder / f"site-{k + 1}" / "data.npz", task.parties[k], test, task.classes)
+    sites = len(task.parties)
+    test = Examples(task.test.x[k::sites], task.test.y[k::sites])
+    write_npz(site / "data.npz", task.parties[k], test, task.classes)
 
 
 def write(path: Path, template: str, values: dict[str, object], run: bool = False) -> None:

@@ -4,6 +4,8 @@ import collections
 import json
 import os
 import re
+import secrets
+import shlex
 import socket
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from .. import api
 from ..errors import InputError, Interrupted, RunError, say
 from ..experiment import Experiment, from_toml, read_toml
 from ..rundir import holds_a_run
-from .deployment import CONNECTION, NAME, connect
+from .deployment import CONNECTION, NAME, check_path, connect
 from .server import MARK
 
 KEPT = 15  # lines of Flower's own that are shown when a run fails without a word of ours
@@ -29,26 +31,26 @@ def experiment_of(folder: Path) -> Experiment:
     return from_toml(folder / "app" / "experiment.toml")
 
 
-def run(folder: Path, out: Path, resume: bool, changes: dict[str, Any], watch: api.Watch) -> dict[str, Any]:
+def run(folder: Path, out: Path, changes: dict[str, Any], watch: api.Watch) -> dict[str, Any]:
     """What the run said when it was done. `changes` are of the [tool.flwr.app.config] of the app."""
-    if not resume and holds_a_run(out):
+    if not changes.get("resume") and holds_a_run(out):
         raise InputError(f"{out} already holds a run; --resume goes on with it, another --out keeps it")
-    home = connect(folder, reached(folder))
-    config = changes | {"out": str(out.resolve()), "resume": resume}
+    check_path(out)
+    home, mark = connect(folder, reached(folder)), f"-{secrets.token_hex(8)}"
+    config = changes | {"out": str(out.resolve()), "mark": mark}
     command = [
         str(Path(sys.executable).with_name("flwr")), "run", str((folder / "app").resolve()), CONNECTION, "--stream",
-        "--run-config", " ".join(f"{key}={json.dumps(value)}" for key, value in config.items()),
+        "--run-config", " ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in config.items()),
     ]  # fmt: skip
     quiet = {"FLWR_HOME": str(home), "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
     with subprocess.Popen(
         command, cwd=home, env=os.environ | quiet, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
-        followed = Followed(watch)
+        followed = Followed(watch, f"{MARK}{mark} ")
         try:
             return followed.to_the_end(process.stdout or [])
         except KeyboardInterrupt:
-            stop = f"FLWR_HOME={home} flwr stop {followed.number} {CONNECTION}"
-            raise Interrupted(f"no longer followed; the training goes on at the server, `{stop}` stops it") from None
+            raise Interrupted(followed.way_out(home)) from None
         finally:
             process.terminate()
 
@@ -70,15 +72,16 @@ class Followed:
     """Flower's log of a run, as it comes."""
 
     watch: api.Watch
-    number: str = "RUN"  # by which Flower knows the run
+    mark: str  # begins a line that is the run's own, and nobody else knows it
+    number: str = ""  # by which Flower knows the run
     last: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=KEPT))
 
     def to_the_end(self, lines: Iterable[str]) -> dict[str, Any]:
         """Facts to `watch`, our own words to the person, and the end: what was done, or an error."""
         for line in lines:
-            before, mark, told = line.partition(MARK)
+            _, mark, told = line.partition(self.mark)
             if not mark:
-                self._hear(before.strip(FRAME))
+                self._hear(line.strip(FRAME))
                 continue
             message = json.loads(told)
             if "fact" in message:
@@ -98,3 +101,9 @@ class Followed:
         _, ours, words = line.partition("moonfl: ")
         if ours:
             say(ours + words)
+
+    def way_out(self, home: Path) -> str:
+        if not self.number:
+            return "interrupted before the run was started"
+        stop = f"FLWR_HOME={shlex.quote(str(home))} flwr stop {self.number} {CONNECTION}"
+        return f"no longer followed; the training goes on at the server, `{stop}` stops it"

@@ -23,7 +23,7 @@ def write_certificates(folder: Path, host: str) -> None:
     )
     names = [name_of(name) for name in dict.fromkeys([host, "localhost", "127.0.0.1"])]
     server = (
-        certificate(host, key, "moonfl CA", authority)
+        certificate("moonfl server", key, "moonfl CA", authority)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     )

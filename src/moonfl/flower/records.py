@@ -15,8 +15,17 @@ FACTS = "moonfl"
 Facts = dict[str, Any]
 
 
+METRICS = ("loss", "drift", "seconds", "cpu_seconds", "bytes_down", "bytes_up")  # of a party's round
+WORST = 1e6  # a mean loss above it is no honest model's
+LONGEST = 200  # characters of a text that a site sends
+
+
 class RefusedError(Exception):
     """What arrived is not what was agreed; the text says why."""
+
+
+class NotFiniteError(RefusedError):
+    """A model has no finite loss at a site."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +40,23 @@ class Order:
 
 
 def pack(facts: Facts, tensors: State | None = None) -> RecordDict:
-    """Names are listed beside the tensors, so that sums over them go in the same order at both ends."""
-    tensors = tensors or {}
-    names = {label: list(params) for label, params in tensors.items()}
+    return assemble(facts, arrays_of(tensors or {}))
+
+
+def arrays_of(tensors: State) -> dict[str, ArrayRecord]:
+    """Made once and put into the message of every party."""
+    return {
+        label: ArrayRecord({name: Array(t.detach().cpu().contiguous().numpy()) for name, t in params.items()})
+        for label, params in tensors.items()
+    }
+
+
+def assemble(facts: Facts, arrays: dict[str, ArrayRecord]) -> RecordDict:
+    """Names are listed beside the arrays, so that sums over them go in the same order at both ends."""
+    names = {label: list(record) for label, record in arrays.items()}
     content = RecordDict({FACTS: ConfigRecord({"facts": json.dumps(facts), "names": json.dumps(names)})})
-    for label, params in tensors.items():
-        arrays = {name: Array(tensor.detach().cpu().contiguous().numpy()) for name, tensor in params.items()}
-        content[f"tensors:{label}"] = ArrayRecord(arrays)
+    for label, record in arrays.items():
+        content[f"tensors:{label}"] = record
     return content
 
 
@@ -57,10 +76,14 @@ def unpack(content: RecordDict) -> tuple[Facts, State]:
     return facts, tensors
 
 
-def pack_order(order: Order) -> RecordDict:
-    facts = {key: getattr(order, key) for key in ("run", "party", "round", "accepted")}
-    shared = {f"shared:{label}": params for label, params in order.server.shared.items()}
-    return pack(facts, {"params": order.server.params, "buffers": order.server.buffers, **shared})
+def server_arrays(server: Server) -> dict[str, ArrayRecord]:
+    shared = {f"shared:{label}": params for label, params in server.shared.items()}
+    return arrays_of({"params": server.params, "buffers": server.buffers, **shared})
+
+
+def pack_order(order: Order, arrays: dict[str, ArrayRecord]) -> RecordDict:
+    """`arrays` are those of the order's server."""
+    return assemble({key: getattr(order, key) for key in ("run", "party", "round", "accepted")}, arrays)
 
 
 def unpack_order(content: RecordDict) -> Order:
@@ -68,45 +91,79 @@ def unpack_order(content: RecordDict) -> Order:
     return Order(**facts, server=Server(tensors["params"], tensors["buffers"], labelled("shared", tensors)))
 
 
-def pack_update(update: Update, order: Order) -> RecordDict:
+def pack_update(update: Update, order: Order, sha256: str) -> RecordDict:
+    """`sha256` is of the party's data."""
     facts = {"party": update.party, "round": order.round, "samples": update.num_samples, "steps": update.num_steps}
     extra = {f"extra:{label}": params for label, params in update.extra.items()}
-    return pack(facts | {"metrics": update.metrics}, {"params": update.params, "buffers": update.buffers, **extra})
+    tensors = {"params": update.params, "buffers": update.buffers, **extra}
+    return pack(facts | {"metrics": update.metrics, "sha256": sha256}, tensors)
 
 
-def unpack_update(content: RecordDict, order: Order, extra_like: State, samples: int, most_steps: int) -> Update:
-    """A party's update, or RefusedError: nothing that is not as it must be reaches the average."""
-    facts, tensors = unpack(content)
-    check_party(facts, order.party)
-    if facts.get("round") != order.round:
-        raise RefusedError(f"it answers for round {facts.get('round')}, not {order.round}")
-    if facts.get("samples") != samples:
-        raise RefusedError(f"it says {facts.get('samples')} samples, and said {samples} before the first round")
-    steps = facts.get("steps")
-    if not isinstance(steps, int) or not 0 <= steps <= most_steps:
-        raise RefusedError(f"it says {steps} steps of training; {samples} samples allow 0 to {most_steps}")
+def read_update(facts: Facts, tensors: State, order: Order, site: Facts, steps: int, extra_like: State) -> Update:
+    """A party's update, or RefusedError: nothing that is not as it must be reaches the average.
+
+    `site` is what it said before the first round, `steps` what its samples make, `extra_like` what the server itself
+    would send beside that model: tensors must be like it, and numbers (FedNova's norm), made of the steps, the same.
+    """
+    samples = sum(site["counts"])
+    wanted = {"party": order.party, "round": order.round, "samples": samples, "steps": steps}
+    for key, value in wanted.items():
+        if type(facts.get(key)) is not int or facts[key] != value:
+            raise RefusedError(f"it says {key} {clean(str(facts.get(key)))}, not {value}")
+    if facts.get("sha256") != site["sha256"]:
+        raise RefusedError("its data are not those it had when the run began")
     metrics = facts.get("metrics")
-    if not isinstance(metrics, dict) or not all(_is_number(value) for value in metrics.values()):
+    if not isinstance(metrics, dict) or not all(_is_number(metrics.get(key, 0)) for key in METRICS):
         raise RefusedError("its metrics are not finite numbers")
-    check_tensors("the model", tensors.get("params", {}), order.server.params)
-    check_tensors("the buffers", tensors.get("buffers", {}), order.server.buffers)
     extra = labelled("extra", tensors)
-    if steps > 0 and list(extra) != list(extra_like):
-        raise RefusedError(f"beside the model it sends {list(extra)}, not {list(extra_like)}")
-    for label, params in extra.items() if steps > 0 else ():
+    if [*tensors] != ["params", "buffers", *(f"extra:{label}" for label in extra)]:
+        raise RefusedError(f"it sends {clean(', '.join(tensors))}, not a model alone")
+    check_tensors("the model", tensors["params"], order.server.params)
+    check_tensors("the buffers", tensors["buffers"], order.server.buffers)
+    if list(extra) != list(extra_like):
+        raise RefusedError(f"beside the model it sends {clean(str(list(extra)))}, not {list(extra_like)}")
+    for label, params in extra.items():
         check_tensors(label, params, extra_like[label])
-    return Update(order.party, tensors["params"], tensors["buffers"], samples, steps, extra, metrics)
+        if any(t.dim() == 0 and not t.equal(extra_like[label][name]) for name, t in params.items()):
+            raise RefusedError(f"{label} is not what {steps} steps make it")
+    told = {key: metrics[key] for key in METRICS if key in metrics}
+    return Update(order.party, tensors["params"], tensors["buffers"], samples, steps, extra, told)
+
+
+def check_site(facts: Facts, parties: int) -> int:
+    """What a site says of itself has its form; which party it is."""
+    party, count, held = (facts.get(key) for key in ("party", "counts", "held_out"))
+    if type(party) is not int or not 0 <= party < parties:
+        raise RefusedError(f"it says it is party {clean(str(party))}; parties are 0 to {parties - 1}")
+    for key, kind in (("name", str), ("shape", list), ("dtype", str), ("classes", list), ("sha256", str)):
+        if not isinstance(facts.get(key), kind):
+            raise RefusedError(f"party {party} does not say its {key}")
+    if not isinstance(facts.get("versions"), dict):
+        raise RefusedError(f"party {party} does not say its versions")
+    whole = isinstance(count, list) and all(type(n) is int and 0 <= n < 2**40 for n in count)
+    if not isinstance(count, list) or not whole or len(count) != len(facts["classes"]) or sum(count) == 0:
+        raise RefusedError(f"party {party} does not say how many samples it has of each class")
+    if type(held) is not int or not 0 <= held < 2**40:
+        raise RefusedError(f"party {party} says it holds out {clean(str(held))} samples")
+    facts["name"] = clean(facts["name"])
+    return party
+
+
+def clean(text: str) -> str:
+    """A text from a site as it may be shown: in one line, of bounded length, nothing that steers a terminal."""
+    shown = "".join(c if c.isprintable() else " " for c in text[: LONGEST + 1])
+    return shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
 
 
 def check_party(facts: Facts, party: int) -> None:
     if facts.get("party") != party:
-        raise RefusedError(f"it answers as party {facts.get('party')}")
+        raise RefusedError(f"it says party {clean(str(facts.get('party')))}, not {party}")
 
 
 def check_tensors(what: str, given: Params, wanted: Params) -> None:
     if list(given) != list(wanted):
         odd = next(iter(set(given) ^ set(wanted)), "their order")
-        raise RefusedError(f"{what} has other tensors than was sent ({odd})")
+        raise RefusedError(f"{what} has other tensors than was sent ({clean(odd)})")
     for name, tensor in given.items():
         if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
             have, want = (f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (tensor, wanted[name]))
@@ -118,23 +175,25 @@ def check_finite(what: str, given: Params) -> None:
     for name, tensor in given.items():
         if not bool(torch.isfinite(tensor).all()):
             raise RefusedError(f"{name} of {what} is not finite")
+        if name.endswith("running_var") and bool((tensor < 0).any()):
+            raise RefusedError(f"{name} of {what} is a variance below 0")
 
 
 def labelled(kind: str, tensors: State) -> dict[str, Params]:
     return {label.removeprefix(f"{kind}:"): t for label, t in tensors.items() if label.startswith(f"{kind}:")}
 
 
-def counts(facts: Facts, key: str) -> list[tuple[int, float]]:
-    """Pairs of (how many are right, the sum of their losses), one a chunk of a test set."""
-    pairs = facts.get(key)
-    if not isinstance(pairs, list) or not pairs:
-        raise RefusedError("it did not count")
-    for pair in pairs:
-        good = isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int) and _is_number(pair[1])
-        if not good or pair[0] < 0 or pair[1] < 0:
-            raise RefusedError(f"{pair} is not a count and a loss")
-    return [(right, float(loss)) for right, loss in pairs]
+def counts(facts: Facts, held_out: int) -> tuple[int, float]:
+    """How many of the samples that a site holds out are right, and the sum of their losses."""
+    right, loss = facts.get("right"), facts.get("loss")
+    if type(right) is not int or not 0 <= right <= held_out:
+        raise RefusedError(f"it says {clean(str(right))} of the {held_out} samples it holds out are right")
+    if isinstance(loss, float) and not math.isfinite(loss):
+        raise NotFiniteError("its loss is not finite")
+    if not _is_number(loss) or not 0 <= float(str(loss)) <= WORST * held_out:
+        raise RefusedError(f"it says the sum of its losses is {clean(str(loss))}")
+    return right, float(str(loss))
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300

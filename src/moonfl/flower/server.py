@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import uuid
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,20 @@ from ..checkpoint import fingerprint
 from ..data import source
 from ..data.base import Examples
 from ..data.npz import AS_STORED, PIXELS, read_npz
-from ..errors import InputError, RunError
+from ..errors import InputError, RunError, unknown
 from ..experiment import Experiment, from_toml
 from ..record import Result
 from ..rundir import PARTITION
 from ..states import States
 from ..task import Task, make_builder
-from .client import client_app
-from .records import Facts
+from .client import Site, client_app
+from .records import Facts, RefusedError, check_site
 from .roll import Roll, Rules
 from .site import read_site
 from .sites import Sites
 
-MARK = "@moonfl "  # before a line of JSON for whoever follows the run
+MARK = "@moonfl"  # begins a line of JSON for whoever follows the run, who knows what comes between
+CONFIG = {"out": str, "resume": bool, "previous": bool, "test": str, "secrets": str, "mark": str}  # beside the Rules
 
 
 @dataclass(frozen=True)
@@ -54,57 +55,68 @@ def server_app(experiment: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         """The run, and a last line that says how it ended."""
+        config = dict(context.run_config)
+
+        def tell(line: Facts) -> None:
+            print(f"{MARK}{config.get('mark', '')} {json.dumps(line)}", flush=True)
+
         try:
-            result = serve(grid, from_toml(experiment), dict(context.run_config))
+            exp = replace(from_toml(experiment), device="cpu")
+            result = serve(grid, exp, config, lambda fact: tell({"fact": fact}))
         except (InputError, RunError) as error:
             tell({"error": str(error), "status": 2 if isinstance(error, InputError) else 1})
             raise
-        tell({"done": {"accuracy": result.accuracy, "best": result.best["accuracy"], "at": result.best["round"]}})
+        tell({"done": {"accuracy": result.accuracy}})
 
     return app
 
 
 def site_app(experiment: Path) -> ClientApp:
-    """The ClientApp of a site whose SuperNode was started with `site="…/site.toml"` in its node-config."""
+    """The ClientApp of a site whose SuperNode was started with the path of its site.toml in its node-config."""
 
-    def site_of(context: Context) -> Any:
+    def site_of(context: Context) -> tuple[Experiment, Site]:
         path = context.node_config.get("site")
         if not isinstance(path, str):
             raise InputError("this SuperNode's --node-config names no site.toml; the start.sh of a site does")
-        exp = from_toml(experiment)
-        return exp, read_site(Path(path), exp)
+        return read_site(Path(path), from_toml(experiment))
 
     return client_app(site_of)
 
 
-def tell(line: Facts) -> None:
-    print(MARK + json.dumps(line), flush=True)
-
-
-def serve(grid: Grid, exp: Experiment, config: dict[str, Any]) -> Result:
+def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: api.Watch) -> Result:
     """A new run over all sites, or one that goes on with those that are there."""
-    rules = settings.build(Rules, {f.name: config[f.name] for f in fields(Rules) if f.name in config}, "")
-    out, test = Path(str(config["out"])), str(config.get("test", ""))
-    if rules.min_parties > exp.parties:
-        raise InputError(f"min_parties={rules.min_parties} of {exp.parties} parties can never answer")
+    rules = check_config(exp, config)
+    out, previous = Path(config["out"]), bool(config.get("previous"))
     stored = read_stored(out, exp) if config.get("resume") else None
-    roll = Roll(grid, exp.parties, rules)
+    secrets = tuple(filter(None, str(config.get("secrets", "")).split(",")))
+    roll = Roll(grid, exp.parties, rules, dict(enumerate(stored["sites"])) if stored else {}, secrets)
     if stored is not None:
-        roll.known = dict(enumerate(stored["sites"]))
+        roll.begun = True
         roll.wait_for(lambda present: len(present) >= rules.min_parties, f"and a round needs {rules.min_parties}")
     else:
         roll.wait_for(lambda present: len(present) == exp.parties, "and a run begins when all have been compared")
-    task = make_task(exp, roll, stored["run"] if stored else uuid.uuid4().hex, test)
+        roll.begin()
+    run = stored["run"] if stored is not None else uuid.uuid4().hex
+    task = make_task(exp, roll, run, str(config.get("test", "")))
 
     def engine(exp: Experiment, task: Task, states: States) -> Sites:
-        return Sites(exp, task, states, roll, task.run if isinstance(task, AtSites) else "")
-
-    def watch(fact: Facts) -> None:
-        tell({"fact": fact})
+        return Sites(exp, task, states, roll, run)
 
     if stored is not None:
-        return api.resume(out, task=task, watch=watch, engine=engine)
+        return api.resume(out, previous=previous, task=task, watch=watch, engine=engine)
     return api.run(exp, out, task=task, watch=watch, engine=engine)
+
+
+def check_config(exp: Experiment, config: dict[str, Any]) -> Rules:
+    for key in config:
+        if key not in CONFIG and key not in settings.names(Rules):
+            raise unknown("key of [tool.flwr.app.config]", key, [*CONFIG, *settings.names(Rules)])
+    rules = settings.build(Rules, {key: value for key, value in config.items() if key not in CONFIG}, "")
+    if rules.min_parties > exp.parties:
+        raise InputError(f"min_parties={rules.min_parties} of {exp.parties} parties can never answer")
+    if not config.get("out"):
+        raise InputError("out, the run directory, is not set; `moonfl flower run` sets it")
+    return rules
 
 
 def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
@@ -119,6 +131,8 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
         held = arrays.train if arrays.test is None else arrays.test
         if tuple(held.x.shape[1:]) != shape or arrays.classes != classes:
             raise InputError(f"{test} has not the shape {list(shape)} and the classes that the sites have")
+    elif not any(facts["held_out"] for facts in sites):
+        raise InputError("no site holds data out and the server has no test set: nobody could judge the model")
     return AtSites(build, (), held, source(exp.dataset).preparation or known, batch_norm, classes, "", run, sites)
 
 
@@ -126,8 +140,8 @@ def read_stored(out: Path, exp: Experiment) -> Facts:
     """What a run that goes on wrote of its sites when it began."""
     if fingerprint(api.experiment_of(out)) != fingerprint(exp):
         raise InputError(f"{out} is a run of another experiment.toml than the app's")
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RefusedError):
         stored: Facts = json.loads((out / PARTITION).read_bytes())
-        if len(stored["sites"]) == exp.parties and isinstance(stored["run"], str):
-            return stored
+        if [check_site(facts, exp.parties) for facts in stored["sites"]] == list(range(exp.parties)):
+            return stored | {"run": str(stored["run"])}
     raise InputError(f"{out / PARTITION} is damaged, or not a deployment's: it does not say which sites the run has")

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ..experiment import Experiment
 from ..record import Result
 from ..rundir import CHECKPOINT
 from ..states import SiteStates, States
-from ..task import Task, make_task
+from ..task import Task, hash_of, make_task
 from .client import Site, client_app
 from .roll import Roll, Rules
 from .sites import Sites
@@ -39,12 +40,12 @@ def simulate(
     """Like api.run, by ClientApps on Ray. On a cluster (`ray_address`) every machine must see `out` and the data."""
     task = task or make_task(exp)
     results: list[Result | BaseException] = []
-    server = ServerApp()
+    stop, server = threading.Event(), ServerApp()
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
         def engine(exp: Experiment, task: Task, states: States) -> Sites:
-            return simulated_sites(grid, exp, task, states, out)
+            return simulated_sites(grid, exp, task, states, out, stop)
 
         try:
             results.append(api.run(exp, out, force=force, task=task, watch=watch, engine=engine))
@@ -58,7 +59,12 @@ def simulate(
     logging.getLogger("flwr").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run_simulation(server, client, exp.parties, backend_config=backend)
+        try:
+            run_simulation(server, client, exp.parties, backend_config=backend)
+        except RuntimeError as error:
+            raise RunError(f"Flower's simulation failed: {error.__cause__ or error}") from None
+        finally:
+            stop.set()  # Flower's thread of the server outlives it otherwise
     if not results:
         raise RunError("Flower's simulation ended before the run did")
     if isinstance(results[0], BaseException):
@@ -66,10 +72,14 @@ def simulate(
     return results[0]
 
 
-def simulated_sites(grid: Grid, exp: Experiment, task: Task, states: States, out: Path) -> Sites:
+def simulated_sites(grid: Grid, exp: Experiment, task: Task, states: States, out: Path, stop: threading.Event) -> Sites:
     """Every party must answer: nothing is lost on the way, so a failure is a fault of the run's own."""
-    roll = Roll(grid, exp.parties, Rules(WEEK, exp.parties, wait=120.0, attempts=1), tell=lambda line: None)
+    rules = Rules(WEEK, exp.parties, wait=120.0, attempts=1)
+    roll = Roll(grid, exp.parties, rules, tell=lambda line: None, stop=stop)
     roll.wait_for(lambda present: len(present) == exp.parties, "and a simulation needs all of them")
+    for i, facts in roll.known.items():
+        if facts["sha256"] != hash_of(task.parties[i], task.test):
+            raise RunError(f"party {i} has other data where it is simulated than here")
     return Sites(exp, task, states, roll, RUN, SiteStates(out / CHECKPOINT, tidy=False))
 
 

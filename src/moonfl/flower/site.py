@@ -1,6 +1,6 @@
 """A site of a deployment: its site.toml, its own data, and nobody else's."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -27,6 +27,8 @@ class SiteConfig:
     data: str = setting("data.npz", "an .npz file with x and y, or a folder of CIFAR-10 batches")
     holdout: float = setting(0.2, "the share held out for evaluation where the data have no test part", low=0, below=1)
     states: str = setting("states", "the folder for what the method keeps here between rounds")
+    secret: str = setting("", "by which the server knows that this site is this party")
+    device: str = setting("cpu", "where this site trains: cpu, cuda, cuda:1, ...")
 
 
 def read_config(path: Path) -> SiteConfig:
@@ -36,8 +38,10 @@ def read_config(path: Path) -> SiteConfig:
         raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
 
-def read_site(path: Path, exp: Experiment) -> Site:
+def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
+    """The experiment as this site runs it, and the site."""
     config, folder = read_config(path), path.parent
+    exp = replace(exp, device=config.device)
     arrays = read_data(folder / config.data)
     train, test = (arrays.train, arrays.test) if arrays.test is not None else split(arrays.train, config)
     preparation = source(exp.dataset).preparation or arrays.preparation
@@ -45,7 +49,7 @@ def read_site(path: Path, exp: Experiment) -> Site:
     on_device = [Examples(x.to(exp.device), y.to(exp.device)) for x, y in (train, test)]
     task = Task(build, {config.party: on_device[0]}, on_device[1], preparation, batch_norm, arrays.classes)
     name = config.name or f"party {config.party}"
-    return Site(config.party, name, task, lambda run: SiteStates(folder / config.states / run))
+    return exp, Site(config.party, name, task, lambda run: SiteStates(folder / config.states / run), config.secret)
 
 
 def read_data(path: Path) -> Arrays:

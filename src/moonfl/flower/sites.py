@@ -5,17 +5,25 @@ from dataclasses import dataclass
 from flwr.app import Message
 
 from ..engines.embedded import Embedded
-from ..errors import RunError, say
+from ..errors import DivergenceError, RunError, say
 from ..experiment import Experiment
 from ..states import SiteStates, States
 from ..task import Score, Task
 from ..types import Frozen, Params, Party, Server, State, Update
-from .records import Order, RefusedError, check_party, counts, pack, pack_order, unpack_update
-from .roll import Answer, Roll, exchange, facts_of
-
-
-def no_model(params: Params) -> Frozen:
-    raise AssertionError("what a party sends is made without running a model")
+from .exchange import Answer, content_of, exchange
+from .records import (
+    NotFiniteError,
+    Order,
+    RefusedError,
+    arrays_of,
+    assemble,
+    check_party,
+    counts,
+    pack_order,
+    read_update,
+    server_arrays,
+)  # fmt: skip
+from .roll import Roll
 
 
 @dataclass
@@ -29,101 +37,120 @@ class Sites:
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
         """The updates of the chosen parties in their order; of those that did not answer, why."""
+        self.states.clear_parked()
         updates: dict[int, Update] = {}
         needed = min(self.roll.rules.min_parties, len(chosen))
         for attempt in range(self.roll.rules.attempts):
-            present = self.roll.present()
-            if len(present.keys() & set(chosen)) < needed:
-                what = f"and round {t + 1} needs {needed}"
-                present = self.roll.wait_for(lambda there: len(there.keys() & set(chosen)) >= needed, what)
             asked = [i for i in chosen if i not in updates or updates[i].missing]
-            updates |= self._ask(server, asked, present, t)
-            if sum(not u.missing for u in updates.values()) >= needed:
+            updates |= self._ask(server, asked, self._enough(chosen, needed, t), t)
+            answered = sum(not update.missing for update in updates.values())
+            if answered >= needed:
                 break
             say(f"moonfl: round {t + 1}, attempt {attempt + 1}: {self._reasons(updates)}")
         else:
-            answered = sum(not u.missing for u in updates.values())
-            raise RunError(
-                f"round {t + 1} needs {needed} parties, {answered} answered in {attempt + 1} attempts: "
-                f"{self._reasons(updates)}"
-            )
+            tried = f"{answered} answered in {self.roll.rules.attempts} attempts"
+            raise RunError(f"round {t + 1} needs {needed} parties, {tried}: {self._reasons(updates)}")
         for i in chosen:
             if not updates[i].missing:
                 self.states.note(i, t, None if self.here is None else self.here.path(i, t))
-        if any(u.missing for u in updates.values()):
+        if answered < len(chosen):
             say(f"moonfl: round {t + 1} goes on without {self._reasons(updates)}")
         return [updates[i] for i in chosen]
 
+    def _enough(self, chosen: list[int], needed: int, t: int) -> dict[int, int]:
+        """Who is there, when enough of the chosen are."""
+        return self.roll.wait_for(
+            lambda present: len(present.keys() & set(chosen)) >= needed, f"and round {t + 1} needs {needed}"
+        )
+
     def _ask(self, server: Server, asked: list[int], present: dict[int, int], t: int) -> dict[int, Update]:
-        accepted = {i: t for i, (t, _) in self.states.newest().items()}
+        """Each answer is read, checked and put away as it comes."""
+        accepted = {i: last for i, (last, _) in self.states.newest().items()}
         orders = {i: Order(self.run, i, t, accepted.get(i), server) for i in asked if i in present}
-        deadline = self.roll.rules.deadline
-        messages = {
-            i: Message(pack_order(order), present[i], "train", ttl=deadline, group_id=str(t))
+        arrays, deadline = server_arrays(server), self.roll.rules.deadline
+        messages = (
+            (i, Message(pack_order(order, arrays), present[i], "train", ttl=deadline, group_id=str(t)))
             for i, order in orders.items()
-        }
-        answers: dict[int, Answer] = dict.fromkeys(asked, "not connected")
-        answers |= exchange(self.roll.grid, messages, deadline)
-        like = self._extra_like(server)
-        return {i: self._update(i, answer, orders.get(i), like) for i, answer in answers.items()}
+        )
+        updates = {i: absent(i, "not connected") for i in asked if i not in present}
 
-    def _update(self, i: int, answer: Answer, order: Order | None, extra_like: State) -> Update:
+        def done(i: int, answer: Answer) -> None:
+            updates[i] = self._read(i, answer, orders[i])
+
+        exchange(self.roll.grid, messages, deadline, self.roll.stop, done)
+        return updates
+
+    def _read(self, i: int, answer: Answer, order: Order) -> Update:
+        site = self.roll.known[i]
+        samples = sum(site["counts"])
+        alone = self.task.batch_norm and samples == 1
+        steps = 0 if alone else self.exp.epochs * max(1, samples // self.exp.batch_size)
         try:
-            if isinstance(answer, str) or order is None:
-                raise RefusedError(str(answer))
-            if answer.metadata.src_node_id != self.roll.nodes[i]:
-                raise RefusedError("the answer came from another node")
-            facts_of(answer)
-            samples = sum(self.roll.known[i]["counts"])
-            most_steps = self.exp.epochs * -(-samples // self.exp.batch_size)
-            return unpack_update(answer.content, order, extra_like, samples, most_steps)
+            facts, tensors = content_of(answer)
+            like = {} if alone else self._extra_like(order.server, steps)
+            return self.states.park(read_update(facts, tensors, order, site, steps, like))
         except RefusedError as error:
-            return Update(i, {}, {}, 0, 0, missing=str(error))
+            return absent(i, str(error))
 
-    def _extra_like(self, server: Server) -> State:
-        """What the algorithm sends beside a model, by its names, shapes and types."""
+    def _extra_like(self, server: Server, steps: int) -> State:
+        """What the algorithm would send beside the model it was given."""
         state = self.exp.algorithm.init_party(server.params)
         party = Party(
             0, state, server.params, server.buffers, server.shared, self.exp.lr, self.exp.momentum,
             self.task.supervised, no_model,
         )  # fmt: skip
-        return self.exp.algorithm.finish(party, party.global_model, 1)[1]
+        return self.exp.algorithm.finish(party, party.global_model, steps)[1]
 
     def evaluate(self, server: Server) -> dict[str, Score]:
         """On the server's test set where it has one, else by the sites on what they hold out."""
         if len(self.task.test.y) > 0:
             return Embedded(self.exp, self.task).evaluate(server)
-        return {name: self._judged(name, model) for name, model in self.exp.algorithm.deployed(server).items()}
+        return {name: self._judged(model) for name, model in self.exp.algorithm.deployed(server).items()}
 
-    def _judged(self, name: str, model: Params) -> Score:
-        messages = {
-            i: Message(pack({"party": i}, {"model": model}), node, "evaluate", ttl=self.roll.rules.deadline)
+    def _judged(self, model: Params) -> Score:
+        arrays, deadline = arrays_of({"model": model}), self.roll.rules.deadline
+        held = {i: int(facts["held_out"]) for i, facts in self.roll.known.items()}
+        messages = (
+            (i, Message(assemble({"party": i}, arrays), node, "evaluate", ttl=deadline))
             for i, node in self.roll.present().items()
-            if self.roll.known[i]["held_out"] > 0
-        }
-        found: dict[int, list[tuple[int, float]]] = {}
-        for i, answer in exchange(self.roll.grid, messages, self.roll.rules.deadline).items():
+            if held[i] > 0
+        )
+        found: dict[int, tuple[int, float]] = {}
+        lost: dict[int, RefusedError] = {}
+
+        def done(i: int, answer: Answer) -> None:
             try:
-                facts = facts_of(answer)
+                facts, _ = content_of(answer)
                 check_party(facts, i)
-                found[i] = counts(facts, "chunks")
-                if sum(right for right, _ in found[i]) > self.roll.known[i]["held_out"]:
-                    raise RefusedError("it counts more right answers than it holds out")
+                found[i] = counts(facts, held[i])
             except RefusedError as error:
-                found.pop(i, None)
+                lost[i] = error
                 say(f"moonfl: {self.roll.name(i)} does not judge the model: {error}")
+
+        exchange(self.roll.grid, messages, deadline, self.roll.stop, done)
         if not found:
-            raise RunError(
-                "no site could judge the model on data it holds out; hold some out, or give the server a test set"
-            )
-        held = {i: int(self.roll.known[i]["held_out"]) for i in sorted(found)}
-        right = {i: sum(n for n, _ in found[i]) for i in held}
-        loss = sum(part for i in held for _, part in found[i])
-        total = sum(held.values())
-        return Score(sum(right.values()) / total, loss / total, {i: (right[i], held[i]) for i in held})
+            raise no_judge(list(lost.values()))
+        order = sorted(found)
+        total = sum(held[i] for i in order)
+        right, loss = (sum(found[i][k] for i in order) for k in (0, 1))
+        return Score(right / total, loss / total, {i: (found[i][0], held[i]) for i in order})
 
     def close(self) -> None:
         self.states.close()
 
     def _reasons(self, updates: dict[int, Update]) -> str:
         return "; ".join(f"{self.roll.name(u.party)}: {u.missing}" for u in updates.values() if u.missing)
+
+
+def absent(party: int, why: str) -> Update:
+    return Update(party, {}, {}, 0, 0, missing=why)
+
+
+def no_model(params: Params) -> Frozen:
+    raise AssertionError("what a party sends is made without running a model")
+
+
+def no_judge(reasons: list[RefusedError]) -> RunError:
+    if any(isinstance(reason, NotFiniteError) for reason in reasons):
+        return DivergenceError("the combined model has a finite loss at no site: training has diverged; lower lr")
+    return RunError("no site could judge the model on data it holds out")
