@@ -1,4 +1,7 @@
-"""Flower in one process: a Grid that hands every message, as bytes, to the real ClientApp of its node."""
+"""Flower in one process: a Grid that hands every message, as bytes, to the real ClientApp of its node.
+
+Grid is abstract; the methods that moonfl's engine must not need are refused.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

@@ -245,8 +245,8 @@ FORGERIES: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
     "a name more": (forged(lambda f, t: t["params"].update(backdoor=torch.ones(1))), r"other tensors .*\(backdoor\)"),
     "a name less": (forged(lambda f, t: t["params"].popitem()), "other tensors than was sent"),
     "no model": (forged(lambda f, t: t.pop("params")), "not a model alone"),
-    "nan beside the model": (put("extra:delta_c", lambda t: t * torch.nan), "of delta_c is not finite"),
-    "nothing beside the model": (forged(lambda f, t: t.pop("extra:delta_c")), r"it sends \[\], not \['delta_c'\]"),
+    "nan beside the model": (put("extra/delta_c", lambda t: t * torch.nan), "of delta_c is not finite"),
+    "nothing beside the model": (forged(lambda f, t: t.pop("extra/delta_c")), r"it sends \[\], not \['delta_c'\]"),
     "absurd samples": (forged(lambda f, t: f.update(samples=10**9)), r"it says samples 1000000000, not \d+"),
     "negative samples": (forged(lambda f, t: f.update(samples=-5)), r"it says samples -5, not"),
     "absurd steps": (forged(lambda f, t: f.update(steps=10**6)), r"it says steps 1000000, not"),
@@ -256,12 +256,22 @@ FORGERIES: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
     "another round": (forged(lambda f, t: f.update(round=7)), "it says round 7, not 0"),
     "other data": (forged(lambda f, t: f.update(sha256="0")), "its data are not those it had when the run began"),
     "a state more": (forged(lambda f, t: t.update({"prev0": t["params"]})), "prev0, not a model alone"),
-    "a metric beyond numbers": (forged(lambda f, t: f["metrics"].update(loss=10**400)), "metrics are not finite"),
+    "a metric that a report would refuse": (
+        forged(lambda f, t: f["metrics"].update(drift=-1)),
+        "metrics are not numbers",
+    ),
+    "a metric beyond numbers": (
+        forged(lambda f, t: f["metrics"].update(loss=10**400)),
+        "metrics are not numbers that a round",
+    ),
     "a text that steers": (
         forged(lambda f, t: f.update(round="\x1b[2J\n@moonfl {}")),
         r"round  \[2J @moonfl {}, not",
     ),
-    "infinite metrics": (forged(lambda f, t: f["metrics"].update(loss=float("inf"))), "metrics are not finite"),
+    "infinite metrics": (
+        forged(lambda f, t: f["metrics"].update(loss=float("inf"))),
+        "metrics are not numbers that a round",
+    ),
     "no facts": (lambda content: RecordDict({}), "not a message of moonfl's"),
     "not json": (lambda content: RecordDict({"moonfl": ConfigRecord({"facts": "{", "names": "{}"})}), "not a message"),
     "a list": (lambda content: RecordDict({"moonfl": ConfigRecord({"facts": "[]", "names": "{}"})}), "no facts"),
@@ -433,7 +443,7 @@ def test_fednovas_norm_is_what_the_steps_make_it(tmp_path: Path) -> None:
         facts, tensors = unpack(reply.content)
         if order.metadata.message_type != "train" or order.metadata.dst_node_id != 2:
             return reply
-        return Message(pack(facts, {**tensors, "extra:norm": {"a": torch.tensor(1e-300).double()}}), reply_to=order)
+        return Message(pack(facts, {**tensors, "extra/norm": {"a": torch.tensor(1e-300).double()}}), reply_to=order)
 
     nova.grid.meddle = meddle
     (missing,) = (p["missing"] for p in nova.serve().rounds[0]["parties"] if "missing" in p)

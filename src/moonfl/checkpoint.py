@@ -17,11 +17,11 @@ import safetensors
 from .errors import InputError
 from .experiment import Experiment, to_toml
 from .files import write_atomically
-from .states import States, load, save
+from .states import States, labelled, load, save, unlabelled
 from .types import Server, State
 
 FORMAT = 1
-PARTS = ("params", "buffers", "shared", "memory", "step")  # of a Server
+STATES = ("shared", "memory", "step")  # of a Server, in its order
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Checkpoint:
 def write(folder: Path, exp: Experiment, rounds: int, server: Server, states: States) -> None:
     """The checkpoint after `rounds` rounds; what neither it nor the one before names is removed."""
     path = folder / f"server-{rounds}.safetensors"
-    save(path, _labelled(server))
+    save(path, _flat(server))
     known = {name: hash for index in indexes(folder)[:1] for name, hash in _files(index).items()}
     parties: dict[str, dict[str, Any]] = {}
     for i, (t, file) in states.newest().items():
@@ -157,18 +157,11 @@ def _sweep(folder: Path) -> None:
             path.unlink()
 
 
-def _labelled(server: Server) -> State:
+def _flat(server: Server) -> State:
     """All of a server in one State: params, buffers, and shared/c, memory/h, step/v."""
-    flat: dict[str, Any] = {"params": server.params, "buffers": server.buffers}
-    for part in PARTS[2:]:
-        flat |= {f"{part}/{label}": params for label, params in getattr(server, part).items()}
-    return flat
+    parts = (labelled(part, getattr(server, part)) for part in STATES)
+    return {"params": server.params, "buffers": server.buffers} | {k: v for part in parts for k, v in part.items()}
 
 
 def _server(flat: State) -> Server:
-    states: dict[str, dict[str, Any]] = {part: {} for part in PARTS[2:]}
-    for name, params in flat.items():
-        part, slash, label = name.partition("/")
-        if slash:
-            states[part][label] = params
-    return Server(flat["params"], flat["buffers"], **states)
+    return Server(flat["params"], flat["buffers"], *(unlabelled(part, flat) for part in STATES))

@@ -36,6 +36,17 @@ def state_name(party: int, round: int) -> str:
     return f"party-{party}-round-{round}"
 
 
+def labelled(prefix: str, state: State) -> State:
+    """As part of a State that holds several."""
+    return {f"{prefix}/{label}": params for label, params in state.items()}
+
+
+def unlabelled(prefix: str, tensors: State) -> State:
+    """That part of it."""
+    parts = ((label.partition("/"), params) for label, params in tensors.items())
+    return {label: params for (of, _, label), params in parts if of == prefix and label}
+
+
 def num_bytes(state: State) -> int:
     return sum(map(tree.num_bytes, state.values()))
 
@@ -185,8 +196,7 @@ class States:
 
     def park(self, update: Update) -> Update:
         """An update of this round; its tensors on disk once they, those before and the states fill the budget."""
-        parts = {"params": update.params, "buffers": update.buffers}
-        tensors = {**parts, **{f"extra:{label}": params for label, params in update.extra.items()}}
+        tensors = {"params": update.params, "buffers": update.buffers, **labelled("extra", update.extra)}
         if self.used + self._held + num_bytes(tensors) <= self.budget:
             self._held += num_bytes(tensors)
             return update
@@ -194,8 +204,7 @@ class States:
         self._parked.append(path)
         write(path, tensors)  # of this round only, so it need not survive a crash
         lazy = {label: OnDisk(path, label) for label in tensors}
-        extra = {label: lazy[f"extra:{label}"] for label in update.extra}
-        return replace(update, params=lazy["params"], buffers=lazy["buffers"], extra=extra)
+        return replace(update, params=lazy["params"], buffers=lazy["buffers"], extra=unlabelled("extra", lazy))
 
     def clear_parked(self) -> None:
         """The updates of the last round are not needed any more."""

@@ -23,7 +23,7 @@ import torch
 from ..errors import InputError, RunError, say
 from ..experiment import Experiment
 from ..local import Workbench, local_update
-from ..states import States
+from ..states import States, labelled, unlabelled
 from ..task import Score, Task
 from ..types import Server, State, Update
 from . import wire
@@ -55,15 +55,15 @@ class Pool:
         """The updates of the chosen parties, in the order chosen."""
         longest_first = sorted(chosen, key=lambda i: -len(self.task.parties[i].y))
         jobs: list[Job] = [("train", i, t) for i in longest_first]
-        common = {"params": server.params, "buffers": server.buffers, **_labelled("shared", server.shared)}
+        common = {"params": server.params, "buffers": server.buffers, **labelled("shared", server.shared)}
         updates: dict[int, Update] = {}
         self.states.clear_parked()
 
         def done(job: Job, told: Any, tensors: State) -> None:
             (_, i, _), (samples, steps, metrics) = job, told
             params, buffers = tensors.get("params", {}), tensors.get("buffers", {})
-            update = Update(i, params, buffers, samples, steps, _unlabelled("extra", tensors), metrics)
-            self.states.keep(i, t, _unlabelled("state", tensors))
+            update = Update(i, params, buffers, samples, steps, unlabelled("extra", tensors), metrics)
+            self.states.keep(i, t, unlabelled("state", tensors))
             updates[i] = self.states.park(update)
 
         self._work(common, jobs, done, lambda job: self.states.before(job[1], t))
@@ -139,7 +139,7 @@ class Pool:
 
     def _assign(self, worker: Worker, job: Job, state: State | None) -> None:
         with contextlib.suppress(ConnectionError):  # it died; the wait for its answer will tell
-            wire.send(worker.connection, (*job, state is not None), _labelled("state", state or {}))
+            wire.send(worker.connection, (*job, state is not None), labelled("state", state or {}))
 
     def _tell(self, worker: Worker, common: State) -> None:
         with contextlib.suppress(ConnectionError):  # likewise
@@ -211,19 +211,9 @@ def _do(exp: Experiment, task: Task, bench: Workbench, common: State, message: A
     if what == "evaluate":
         bench.clear()
         return task.evaluate_chunks(bench.module(common["model"]), range(a, b)), {}
-    server = Server(common.get("params", {}), common.get("buffers", {}), _unlabelled("shared", common))
-    state = _unlabelled("state", tensors) if has_state else None
+    server = Server(common.get("params", {}), common.get("buffers", {}), unlabelled("shared", common))
+    state = unlabelled("state", tensors) if has_state else None
     update, kept = local_update(exp, task, bench, server, state, a, b)
     told = (update.num_samples, update.num_steps, update.metrics)
     parts = {"params": update.params, "buffers": update.buffers}
-    return told, {**parts, **_labelled("extra", update.extra), **_labelled("state", kept)}
-
-
-def _labelled(prefix: str, state: State) -> State:
-    return {f"{prefix}/{label}": params for label, params in state.items()}
-
-
-def _unlabelled(prefix: str, tensors: State) -> State:
-    return {
-        label.removeprefix(prefix + "/"): params for label, params in tensors.items() if label.startswith(prefix + "/")
-    }
+    return told, {**parts, **labelled("extra", update.extra), **labelled("state", kept)}

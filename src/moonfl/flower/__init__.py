@@ -1,5 +1,6 @@
 """The same algorithms over real sites, on Flower. The only folder that imports flwr."""
 
+import importlib.util
 import os
 
 from ..errors import InputError
@@ -10,7 +11,5 @@ for _switch in ("FLWR_DISABLE_UPDATE_CHECK", "FLWR_DISABLE_RUNTIME_DEPENDENCY_IN
 for _switch in ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED"):
     os.environ.setdefault(_switch, "0")
 
-try:
-    import flwr  # noqa: F401
-except ImportError:
-    raise InputError("this needs Flower, which is not installed: pip install 'moonfl[flower]'") from None
+if importlib.util.find_spec("flwr") is None:
+    raise InputError("this needs Flower, which is not installed: pip install 'moonfl[flower]'")

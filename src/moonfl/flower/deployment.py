@@ -38,7 +38,6 @@ def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: boo
         if folder.exists():
             folder.rmdir()
         os.rename(Path(made) / "all", folder)
-    connect(folder, address)
 
 
 def lay_out(folder: Path, exp: Experiment, host: str, port: int) -> None:

@@ -9,13 +9,22 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from ..report.checks import is_number
+from ..states import labelled, unlabelled
 from ..types import Params, Server, State, Update
 
 FACTS = "moonfl"
 Facts = dict[str, Any]
 
-
-METRICS = ("loss", "drift", "seconds", "cpu_seconds", "bytes_down", "bytes_up")  # of a party's round
+MOST = 1e12  # of a metric: what is beyond was never measured, and a report would refuse it
+METRICS = {
+    "loss": -MOST,
+    "drift": 0,
+    "seconds": 0,
+    "cpu_seconds": 0,
+    "bytes_down": 0,
+    "bytes_up": 0,
+}  # the least of each
 WORST = 1e6  # a mean loss above it is no honest model's
 LONGEST = 200  # characters of a text that a site sends
 
@@ -70,15 +79,14 @@ def unpack(content: RecordDict) -> tuple[Facts, State]:
             arrays = content.array_records[f"tensors:{label}"]
             tensors[label] = {name: torch.from_numpy(np.array(arrays[name].numpy())).clone() for name in of_label}
     except Exception as error:  # whatever a stranger may send
-        raise RefusedError(f"not a message of moonfl's ({type(error).__name__}: {error})") from None
+        raise RefusedError(f"not a message of moonfl's ({clean(f'{type(error).__name__}: {error}')})") from None
     if not isinstance(facts, dict):
         raise RefusedError("not a message of moonfl's (no facts)")
     return facts, tensors
 
 
 def server_arrays(server: Server) -> dict[str, ArrayRecord]:
-    shared = {f"shared:{label}": params for label, params in server.shared.items()}
-    return arrays_of({"params": server.params, "buffers": server.buffers, **shared})
+    return arrays_of({"params": server.params, "buffers": server.buffers, **labelled("shared", server.shared)})
 
 
 def pack_order(order: Order, arrays: dict[str, ArrayRecord]) -> RecordDict:
@@ -88,14 +96,13 @@ def pack_order(order: Order, arrays: dict[str, ArrayRecord]) -> RecordDict:
 
 def unpack_order(content: RecordDict) -> Order:
     facts, tensors = unpack(content)
-    return Order(**facts, server=Server(tensors["params"], tensors["buffers"], labelled("shared", tensors)))
+    return Order(**facts, server=Server(tensors["params"], tensors["buffers"], unlabelled("shared", tensors)))
 
 
 def pack_update(update: Update, order: Order, sha256: str) -> RecordDict:
     """`sha256` is of the party's data."""
     facts = {"party": update.party, "round": order.round, "samples": update.num_samples, "steps": update.num_steps}
-    extra = {f"extra:{label}": params for label, params in update.extra.items()}
-    tensors = {"params": update.params, "buffers": update.buffers, **extra}
+    tensors = {"params": update.params, "buffers": update.buffers, **labelled("extra", update.extra)}
     return pack(facts | {"metrics": update.metrics, "sha256": sha256}, tensors)
 
 
@@ -113,10 +120,12 @@ def read_update(facts: Facts, tensors: State, order: Order, site: Facts, steps: 
     if facts.get("sha256") != site["sha256"]:
         raise RefusedError("its data are not those it had when the run began")
     metrics = facts.get("metrics")
-    if not isinstance(metrics, dict) or not all(_is_number(metrics.get(key, 0)) for key in METRICS):
-        raise RefusedError("its metrics are not finite numbers")
-    extra = labelled("extra", tensors)
-    if [*tensors] != ["params", "buffers", *(f"extra:{label}" for label in extra)]:
+    if not isinstance(metrics, dict) or not all(
+        is_number(metrics.get(key, 0), low, MOST) for key, low in METRICS.items()
+    ):
+        raise RefusedError("its metrics are not numbers that a round can have")
+    extra = unlabelled("extra", tensors)
+    if [*tensors] != ["params", "buffers", *labelled("extra", extra)]:
         raise RefusedError(f"it sends {clean(', '.join(tensors))}, not a model alone")
     check_tensors("the model", tensors["params"], order.server.params)
     check_tensors("the buffers", tensors["buffers"], order.server.buffers)
@@ -168,19 +177,10 @@ def check_tensors(what: str, given: Params, wanted: Params) -> None:
         if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
             have, want = (f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (tensor, wanted[name]))
             raise RefusedError(f"{name} of {what} is {have}, not {want}")
-    check_finite(what, given)
-
-
-def check_finite(what: str, given: Params) -> None:
-    for name, tensor in given.items():
         if not bool(torch.isfinite(tensor).all()):
             raise RefusedError(f"{name} of {what} is not finite")
         if name.endswith("running_var") and bool((tensor < 0).any()):
             raise RefusedError(f"{name} of {what} is a variance below 0")
-
-
-def labelled(kind: str, tensors: State) -> dict[str, Params]:
-    return {label.removeprefix(f"{kind}:"): t for label, t in tensors.items() if label.startswith(f"{kind}:")}
 
 
 def counts(facts: Facts, held_out: int) -> tuple[int, float]:
@@ -190,10 +190,6 @@ def counts(facts: Facts, held_out: int) -> tuple[int, float]:
         raise RefusedError(f"it says {clean(str(right))} of the {held_out} samples it holds out are right")
     if isinstance(loss, float) and not math.isfinite(loss):
         raise NotFiniteError("its loss is not finite")
-    if not _is_number(loss) or not 0 <= float(str(loss)) <= WORST * held_out:
+    if not isinstance(loss, int | float) or not is_number(loss, 0, WORST * held_out):
         raise RefusedError(f"it says the sum of its losses is {clean(str(loss))}")
-    return right, float(str(loss))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
+    return right, float(loss)

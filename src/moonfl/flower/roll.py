@@ -13,7 +13,7 @@ from ..errors import RunError, say
 from ..rundir import versions
 from ..settings import setting
 from .exchange import Answer, content_of, exchange
-from .records import Facts, RefusedError, check_site, pack
+from .records import Facts, RefusedError, check_site, clean, pack
 
 ASK_AGAIN = 30.0  # seconds after which a site that was refused may have been mended
 QUERY = 60.0  # seconds that a site has to say who it is
@@ -122,11 +122,12 @@ def compare(facts: Facts, known: dict[int, Facts], party: int) -> None:
     """Sites train one model with one code: these must fit. A site that comes back has the data it had."""
     ours, theirs = versions()["moonfl"], facts["versions"].get("moonfl")
     if ours != theirs:
-        raise RefusedError(f"it has moonfl {theirs}, the server {ours}; install the same")
+        raise RefusedError(f"it has moonfl {clean(str(theirs))}, the server {ours}; install the same")
     for other in known.values():
         for key, what in (("shape", "samples of shape"), ("dtype", "samples of type"), ("classes", "the classes")):
             if facts[key] != other[key]:
-                raise RefusedError(f"it has {what} {facts[key]}, {other['name']} has {other[key]}")
+                have, want = (clean(str(of[key])) for of in (facts, other))
+                raise RefusedError(f"it has {what} {have}, {other['name']} has {want}")
     before = known.get(party)
     if before is not None and before["sha256"] != facts["sha256"]:
         raise RefusedError("its data are not those it had when the run began")

@@ -31,7 +31,7 @@ from .site import read_site
 from .sites import Sites
 
 MARK = "@moonfl"  # begins a line of JSON for whoever follows the run, who knows what comes between
-CONFIG = {"out": str, "resume": bool, "previous": bool, "test": str, "secrets": str, "mark": str}  # beside the Rules
+CONFIG = ("out", "resume", "previous", "test", "secrets", "mark")  # keys of an app's config beside the Rules
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from .records import (
     pack_order,
     read_update,
     server_arrays,
-)  # fmt: skip
+)
 from .roll import Roll
 
 
@@ -34,6 +34,9 @@ class Sites:
     roll: Roll
     run: str  # by which sites tell the states of one run from those of another
     here: SiteStates | None = None  # where the sites are simulated: the folder their states are in
+
+    def __post_init__(self) -> None:
+        self.central = Embedded(self.exp, self.task, self.states)  # judges models where the server has a test set
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
         """The updates of the chosen parties in their order; of those that did not answer, why."""
@@ -104,7 +107,7 @@ class Sites:
     def evaluate(self, server: Server) -> dict[str, Score]:
         """On the server's test set where it has one, else by the sites on what they hold out."""
         if len(self.task.test.y) > 0:
-            return Embedded(self.exp, self.task).evaluate(server)
+            return self.central.evaluate(server)
         return {name: self._judged(model) for name, model in self.exp.algorithm.deployed(server).items()}
 
     def _judged(self, model: Params) -> Score:
