@@ -504,7 +504,7 @@ def test_two_sites_cannot_be_one_party(moon: Deployment) -> None:
         ("parti = 1", "did you mean party"),
         ("party = 2\nholdout = 1.0", "holdout must be"),
         ("party = 2\ndata = 'nowhere.npz'", "nowhere.npz cannot be read: No such file"),
-        ("party = 2\ndata = '.'", "has none of data_batch_1"),
+        ("party = 2\ndata = '.'", "has no class folders"),
         ("party =", "is not TOML"),
     ],
 )

@@ -7,7 +7,7 @@ import moonfl
 
 LAYERS = [
     {"errors", "types"},
-    {"files", "settings", "tree", "seeds"},
+    {"files", "names", "settings", "tree", "seeds"},
     {"kernels"},
     {"algorithms", "servers", "models", "data"},
     {"experiment"},

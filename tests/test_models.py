@@ -8,7 +8,13 @@ from moonfl.errors import InputError
 from moonfl.models import ENCODERS, build_model
 from moonfl.models.base import has_batch_norm
 
-SHAPES = {"mlp": (1, 8, 8), "simple-cnn": (3, 32, 32), "resnet18": (3, 32, 32), "resnet50": (3, 32, 32)}
+SHAPES = {
+    "mlp": (1, 8, 8),
+    "simple-cnn": (3, 32, 32),
+    "resnet18": (3, 32, 32),
+    "resnet50": (3, 32, 32),
+    "cnn1d": (3, 32),
+}
 
 
 def parameters(model: nn.Module) -> int:
@@ -54,7 +60,7 @@ def test_resnet_keeps_the_resolution_of_its_stem() -> None:
     assert stem(torch.zeros(1, 3, 32, 32)).shape == (1, 64, 32, 32)
 
 
-@pytest.mark.parametrize("name", ["simple-cnn", "resnet18"])
+@pytest.mark.parametrize("name", ["simple-cnn", "resnet18", "cnn1d"])
 def test_misfit_of_data_and_model_is_named(name: str) -> None:
     with pytest.raises(InputError, match=name):
         build_model(name, (6,), 10, True, 256)

@@ -24,7 +24,7 @@ from .rundir import (
     read_facts,
 )
 from .states import States
-from .task import Task, make_task
+from .task import Task, make_task, settled
 
 Watch = Callable[[Fact], None]
 MakeEngine = Callable[[Experiment, Task, States], Engine]
@@ -50,6 +50,7 @@ def run(
     """
     check_workers(workers)
     task = task or make_task(experiment)
+    experiment = settled(experiment, task)
     with contextlib.ExitStack() as stack:
         directory = None
         if out is not None:

@@ -42,7 +42,7 @@ def cifar10_or_made(data_dir: Path, samples: int) -> Dataset:
     assert archive is not None
     if all((data_dir / archive.folder / file).exists() for file in archive.files):
         data = load("cifar10", data_dir)
-        return replace(data, train=Examples(data.train.x[:samples], data.train.y[:samples]))
+        return replace(data, train=data.train.take(torch.arange(min(samples, len(data.train.y)))))
     rng = torch.Generator().manual_seed(0)
     made = [
         Examples(torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=rng), torch.arange(n) % 10)
@@ -180,7 +180,7 @@ def rounds(exp: Experiment, data: Dataset, quick: bool, data_dir: Path) -> list[
     table.append(("MOON round / FedAvg round", seconds["MOON round"] / seconds["FedAvg round"], "x"))
     gain = seconds["FedAvg round, one worker"] / seconds["FedAvg round"]
     table.append((f"{cores} workers against one", gain, "x"))
-    part = replace(data, train=Examples(data.train.x[:5000], data.train.y[:5000]))
+    part = replace(data, train=data.train.take(torch.arange(min(5000, len(data.train.y)))))
     still = [replace(e, augment=False, epochs=10) for e in (moon, fedavg)]
     few = make_task(still[0], part)
     ratio = round_seconds(still[0], few) / round_seconds(still[1], few)

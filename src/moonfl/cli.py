@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import __version__
+from . import __version__, names
 from .errors import InputError, RunError, say
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
@@ -29,6 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.command in LIGHT:
             LIGHT[args.command](args)
         else:  # needs torch, which takes a while to load
+            names.look_here()
             getattr(importlib.import_module(".commands", __package__), args.command)(args)
     except InputError as error:
         return fail(str(error), WRONG_INPUT)

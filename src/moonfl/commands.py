@@ -19,12 +19,13 @@ from .record import Result, choices
 from .report.partition import check_format, heat_map, table
 from .rundir import SETTINGS, claim_directory
 from .servers import SERVERS
-from .task import make_partition, make_task
+from .task import make_partition, make_task, settled
 
 
 def run(args: argparse.Namespace) -> None:
     name, exp = experiment(args)
     task = make_task(exp)
+    exp = settled(exp, task)
     say("\n".join([describe(exp), *(f"  {key}: {choice}" for key, choice in choices(exp, task).items())]))
     out = Path(args.out) if args.out is not None else claim_directory(Path("runs"), name)
     with Progress(exp.rounds) as progress:
@@ -67,7 +68,7 @@ def list_presets(args: argparse.Namespace) -> None:
 def partition(args: argparse.Namespace) -> None:
     _, exp = experiment(args)
     check_format(Path(args.out))
-    data = load(exp.dataset, directory(exp.data_dir))
+    data = load(exp.dataset, directory(exp.data_dir), exp.reading)
     made = make_partition(exp, data)
     counts = made.counts(data.train.y.numpy(), len(data.classes))
     heat_map(counts, data.classes, f"{exp.dataset}: {describe_partition(exp)}", Path(args.out))
@@ -122,6 +123,7 @@ def flower_simulate(args: argparse.Namespace) -> None:
 
     name, exp = experiment(args)
     task = make_task(exp)
+    exp = settled(exp, task)
     say(describe(exp))
     out = Path(args.out) if args.out is not None else claim_directory(Path("runs"), name)
     given = {"force": args.force, "workers": args.workers, "ray_address": args.ray_address}

@@ -22,12 +22,13 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C, with what to tell the person who pressed it."""
 
 
-def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
-    """An InputError that names the nearest allowed names first, then all of them."""
+def unknown(kind: str, given: str, allowed: Iterable[str], also: str = "") -> InputError:
+    """An InputError that names the nearest allowed names first, then all of them, and what else may stand there."""
     names = sorted(allowed)
     near = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return InputError(f"unknown {kind} '{given}'{hint} (allowed: {', '.join(names)})")
+    allowed = ", ".join([*names, also] if also else names)
+    return InputError(f"unknown {kind} '{given}'{hint} (allowed: {allowed})")
 
 
 def say(message: str) -> None:

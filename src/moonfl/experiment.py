@@ -14,13 +14,19 @@ from .algorithms import ALGORITHMS
 from .algorithms.fedavg import FedAvg
 from .algorithms.moon import MOON
 from .data import source
+from .data.base import Reading
 from .errors import InputError, unknown
 from .models import ENCODERS
+from .names import find, name_of
 from .servers import SERVERS
 from .servers.average import Average
 from .settings import setting
 
 PARTS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "server": SERVERS}
+BASES: dict[str, type] = {"algorithm": FedAvg, "server": Average}
+OWN = "own"  # the model that moonfl.federate was given
+PARTIES, HOLDOUT = 10, 0.2  # where nothing is said
+READ = {"label": ("csv",), "ignore": ("csv",), "image_size": ("folder",), "classes": ("csv", "folder", "npz")}
 FACTS = ("versions", "choices")  # what a run adds to its experiment.toml for people to read
 
 
@@ -28,9 +34,40 @@ FACTS = ("versions", "choices")  # what a run adds to its experiment.toml for pe
 class Experiment:
     """Everything that decides the result of a run. The defaults are the paper's, on digits."""
 
-    dataset: str = setting("digits", "digits, cifar10, cifar100, tiny-imagenet, or sites")
-    data_dir: str = setting("data", "the folder that holds the data sets")
-    model: str | None = setting(None, "the encoder: mlp, simple-cnn, resnet18 or resnet50; none: the data set's own")
+    dataset: str = setting("digits", "digits, cifar10, cifar100, tiny-imagenet, folder, npz, csv, or sites")
+    data_dir: str = setting(
+        "data", "the folder that holds the data sets; with dataset=folder, npz or csv that folder or file"
+    )
+    label: str | None = setting(None, "with dataset=csv: the column that holds the classes; none: label")
+    ignore: str | None = setting(None, "with dataset=csv: columns to leave out, as a,b,c")
+    classes: str | None = setting(None, "the classes as a,b,c, where a user's files may lack some")
+    image_size: int | None = setting(
+        None, "with dataset=folder: pixels a side that images are brought to; none: all have one size", low=1, high=4096
+    )
+    holdout: float | None = setting(
+        None,
+        "the share of each party's samples held out as test set, where the data have none; none: 0.2",
+        above=0,
+        below=1,
+    )
+    validation: float | None = setting(
+        None,
+        "the share of each party's training samples kept apart to choose a round by; none: there is no choice",
+        above=0,
+        below=1,
+    )
+    patience: int | None = setting(
+        None, "stop after so many rounds without a better accuracy on the validation samples; none: never", low=1
+    )
+    standardise: bool | None = setting(
+        None,
+        "whether inputs are standardised by mean and deviation over all parties; none: numbers are, pixels are not",
+    )
+    model: str | None = setting(
+        None,
+        "the encoder: mlp, simple-cnn, resnet18, resnet50, cnn1d, or your own as package.module:name; none: the data "
+        "set's own",
+    )
     head: bool = setting(True, "whether the network has the projection head")
     out_dim: int = setting(256, "output dimension of the projection head", low=1, high=65536)
     algorithm: FedAvg = dataclasses.field(default_factory=MOON)
@@ -45,7 +82,7 @@ class Experiment:
         None, "the largest norm of a party's change of the weights; larger ones are scaled down to it", above=0
     )
     partition: Literal["dirichlet", "iid", "column"] = setting("dirichlet", "how samples are dealt to parties")
-    parties: int = setting(10, "N, the number of parties", low=1)
+    parties: int = setting(0, "N, the number of parties; 0: as many as the column has values, else 10", low=0)
     beta: float = setting(0.5, "concentration of the Dirichlet partition; small is uneven", above=0)
     min_samples: int = setting(10, "the smallest party a Dirichlet partition may have", low=1)
     partition_seed: int = setting(
@@ -66,13 +103,15 @@ class Experiment:
 
     def __post_init__(self) -> None:
         settings.check(self)
-        for part, base in (("algorithm", FedAvg), ("server", Average)):
+        for part, base in BASES.items():
             if not isinstance(getattr(self, part), base):
                 raise InputError(f"{part} is a value such as {base.__name__}(), not {getattr(self, part)!r}")
             settings.check(getattr(self, part), f"{part}.")
         object.__setattr__(self, "model", self.model or source(self.dataset).model)
-        if self.model not in ENCODERS:
-            raise unknown("model", str(self.model), ENCODERS)
+        if self.model != OWN:
+            find("model", str(self.model), ENCODERS)
+        if self.parties == 0 and self.partition != "column":
+            object.__setattr__(self, "parties", PARTIES)
         self._check_pairs()
 
     def _check_pairs(self) -> None:
@@ -88,6 +127,11 @@ class Experiment:
             raise InputError("combination=trimmed-mean and trim=SHARE belong together; set both or neither")
         if (self.partition == "column") != (self.column is not None):
             raise InputError("partition=column and column=NAME belong together; set both or neither")
+        for key, kinds in READ.items():
+            if getattr(self, key) is not None and self.dataset not in (*kinds, "sites"):
+                raise InputError(f"{key} belongs to dataset={' or '.join(kinds)}, not to dataset={self.dataset}")
+        if self.patience is not None and self.validation is None:
+            raise InputError("patience looks at the validation samples; set validation=SHARE too, such as 0.1")
         if not self.algorithm.federated and self.sample_fraction != 1:
             raise InputError(f"algorithm={name} trains every party; set sample_fraction=1")
         try:
@@ -96,17 +140,31 @@ class Experiment:
             reason = str(error).splitlines()[0]
             raise InputError(f"device={self.device} cannot be used here ({reason}); use device=cpu") from None
 
+    @property
+    def reading(self) -> Reading:
+        """How the user's files are read."""
+        classes, ignore = (
+            tuple(n.strip() for n in (text or "").split(",") if n.strip()) for text in (self.classes, self.ignore)
+        )
+        return Reading(self.label or Reading.label, self.column, ignore, classes, self.image_size)
+
     def parties_per_round(self) -> int:
         return max(1, round(self.sample_fraction * self.parties))
 
 
 def part_name(part: object) -> str:
-    """The name of an algorithm or server step: the one in its table."""
-    for table in PARTS.values():
-        for name, cls in table.items():
-            if type(part) is cls:
-                return name
-    return type(part).__name__
+    """The name of an algorithm or server step: the one in its table, or its dotted path."""
+    return name_of(type(part), {**ALGORITHMS, **SERVERS})
+
+
+def find_part(part: str, name: object) -> type:
+    """The class of an algorithm or server step by its name or dotted path."""
+    if not isinstance(name, str):
+        raise unknown(part, "without a name" if name is None else str(name), PARTS[part])
+    found: Any = find(part, name, PARTS[part])
+    if not (isinstance(found, type) and issubclass(found, BASES[part]) and dataclasses.is_dataclass(found)):
+        raise InputError(f"{part}={name} is no {part}: it must be a dataclass that extends {BASES[part].__name__}")
+    return found
 
 
 def to_dict(exp: Experiment) -> dict[str, Any]:
@@ -119,15 +177,12 @@ def to_dict(exp: Experiment) -> dict[str, Any]:
 
 def from_dict(values: dict[str, Any]) -> Experiment:
     values = {key: value for key, value in values.items() if key not in FACTS}
-    parts = {}
-    for part, table in PARTS.items():
+    parts: dict[str, Any] = {}
+    for part in PARTS:
         given = values.pop(part, None)
         if given is not None:
             given = dict(given) if isinstance(given, dict) else {"name": given}
-            name = given.pop("name", "without a name")
-            if not isinstance(name, str) or name not in table:
-                raise unknown(part, str(name), table)
-            parts[part] = settings.build(table[name], given, f"{part}.")
+            parts[part] = settings.build(find_part(part, given.pop("name", None)), given, f"{part}.")
     return replace(settings.build(Experiment, values, ""), **parts)
 
 
@@ -173,6 +228,10 @@ def override(exp: Experiment, changes: list[str]) -> Experiment:
         pairs.pop(part, None)
     if "dataset" in pairs and pairs["dataset"] != exp.dataset:
         values.pop("model", None)
+    if "column" in pairs and "partition" not in pairs and pairs["column"] != "none":
+        pairs["partition"] = "column"
+    if pairs.get("partition") == "column" and "parties" not in pairs:
+        pairs["parties"] = "0"
     known = valid_keys(values)
     for key, value in pairs.items():
         if key not in known:
@@ -185,11 +244,8 @@ def override(exp: Experiment, changes: list[str]) -> Experiment:
 def valid_keys(values: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Every key an override may name -> (the part it belongs to, its name there)."""
     known = {name: ("", name) for name in settings.names(Experiment)}
-    for part, table in PARTS.items():
-        name = values[part]["name"]
-        if name not in table:
-            raise unknown(part, name, table)
-        for field in settings.names(table[name]):
+    for part in PARTS:
+        for field in settings.names(find_part(part, values[part]["name"])):
             known[f"{part}.{field}"] = (part, field)
             if part == "algorithm":
                 known[field] = (part, field)

@@ -161,7 +161,10 @@ def partitions(target: Target, stem: str, entries: list[Entry], options: Options
         parts = make_partition(exp, data)
         if target.kind == "statistics":
             sizes = parts.sizes()
-            ours = [f"{sizes.mean():,.0f} ± {sizes.std():,.0f}", f"{len(data.test.y):,}"]
+            ours = [
+                f"{sizes.mean():,.0f} ± {sizes.std():,.0f}",
+                f"{len(data.test.y) if data.test is not None else 0:,}",
+            ]
             yield beside.statistics(stem, entries, ours, options.small)
             continue
         counts = parts.counts(data.train.y.numpy(), len(data.classes))

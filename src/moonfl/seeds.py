@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-Purpose = Literal["weights", "sampling", "batches", "augmentation", "model", "analysis", "holdout"]
+Purpose = Literal["weights", "sampling", "batches", "augmentation", "model", "analysis", "holdout", "validation"]
 
 
 def number(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> int:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from . import seeds, tree
 from .data import directory, load
-from .data.augment import Preparation
+from .data.augment import Preparation, is_pixels
 from .data.base import Dataset, Examples
-from .data.partition import Partition, by_column, dirichlet, iid
+from .data.images import Images
+from .data.moments import moments, scales, scales_shape
+from .data.partition import Index, Partition, by_column, dirichlet, held_out, iid
 from .errors import InputError, unknown
-from .experiment import Experiment
-from .models import build_model
+from .experiment import HOLDOUT, Experiment
+from .models import Own, build_model
 from .models.base import has_batch_norm, laid_out
 from .types import Batch, Params
 
@@ -39,13 +41,21 @@ class Task:
     batch_norm: bool  # whether the model has BatchNorm, which a batch of one sample must not meet
     classes: tuple[str, ...] = ()
     partition_note: str = ""
+    names: tuple[str, ...] = ()  # of the parties, where they have any
+    test_party: Tensor | None = None  # whose sample each of the test set is, where parties hold them out
+    validation: Examples | None = None  # what parties keep apart to choose a round by
+    scales: tuple[Tensor, Tensor] | None = None  # mean and deviation of the federation, where the model standardises
 
     def init_model(self, seed: int) -> tuple[Params, Params]:
         """w^0 and its buffers: the same for every algorithm."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seeds.number(seed, "weights"))
             model = self.build()
-        return tree.copy(tree.params_of(model)), tree.copy(tree.buffers_of(model))
+        buffers = dict(tree.copy(tree.buffers_of(model)))
+        if self.scales is not None:
+            mean, std = self.scales
+            buffers |= {"standardise.mean": mean.to(buffers["standardise.mean"]), "standardise.std": std.to(mean)}
+        return tree.copy(tree.params_of(model)), buffers
 
     def supervised(self, logits: Tensor, batch: Batch) -> Tensor:
         return F.cross_entropy(logits, batch.y)
@@ -73,7 +83,13 @@ class Task:
         """Who has which samples, and a hash that tells whether the data are still the same."""
         parties = [self.parties[i] for i in range(len(self.parties))]
         counts = [self.counts(party) for party in parties]
-        return {"classes": list(self.classes), "counts": counts, "sha256": hash_of(*parties, self.test)}
+        held = [self.test] if self.validation is None else [self.test, self.validation]
+        shape, dtype = parties[0].x.shape[1:], str(parties[0].x.dtype).removeprefix("torch.")
+        names = {"names": list(self.names)} if self.names else {}
+        return {
+            "classes": list(self.classes), "counts": counts, **names, "shape": list(shape), "dtype": dtype,
+            "sha256": hash_of(*parties, *held),
+        }  # fmt: skip
 
     def counts(self, examples: Examples) -> list[int]:
         """Samples of each class."""
@@ -88,8 +104,9 @@ class Task:
 
 def hash_of(*parts: Examples) -> str:
     hashed = hashlib.sha256()
-    for tensor in (tensor for examples in parts for tensor in examples):
-        hashed.update(tensor.cpu().contiguous().numpy().data)
+    for values in (values for examples in parts for values in examples):
+        for content in values.contents() if isinstance(values, Images) else [values.cpu().contiguous().numpy().data]:
+            hashed.update(content)
     return hashed.hexdigest()
 
 
@@ -104,25 +121,66 @@ def make_partition(exp: Experiment, data: Dataset) -> Partition:
     return dirichlet(labels, exp.parties, exp.beta, exp.partition_seed, exp.min_samples)
 
 
-def make_task(exp: Experiment, data: Dataset | None = None) -> Task:
-    """Read the data (unless given), deal it out, and get the model ready."""
-    data = data or load(exp.dataset, directory(exp.data_dir))
-    partition = make_partition(exp, data)
-    train, test = (Examples(x.to(exp.device), y.to(exp.device)) for x, y in (data.train, data.test))
-    build, batch_norm = make_builder(exp, tuple(train.x.shape[1:]), len(data.classes))
-    parts = [torch.from_numpy(part).to(exp.device) for part in partition.parts]
-    parties = [Examples(train.x[part], train.y[part]) for part in parts]
-    return Task(build, parties, test, data.preparation, batch_norm, data.classes, partition.note)
+def make_task(exp: Experiment, data: Dataset | None = None, model: Own | None = None) -> Task:
+    """Read the data (unless given), deal them out, and get the model ready (`model`: not the experiment's)."""
+    data = data or load(exp.dataset, directory(exp.data_dir), exp.reading)
+    partition, train, test, party = make_partition(exp, data), data.train.to(exp.device), data.test, None
+    parts = partition.parts
+    if test is None:
+        parts, test, party = _apart(train, parts, exp.holdout or HOLDOUT, "holdout", "holdout=SHARE")
+    elif exp.holdout is not None:
+        raise InputError("holdout=SHARE is for data without a test set; these have one")
+    validation = None
+    if exp.validation is not None:
+        parts, validation, _ = _apart(train, parts, exp.validation, "validation", "validation=SHARE")
+    parties = [train.take(torch.from_numpy(part)) for part in parts]
+    shape, dtype = tuple(train.x.shape[1:]), train.x.dtype
+    build, batch_norm = make_builder(exp, shape, dtype, len(data.classes), model)
+    return Task(
+        build, parties, test.to(exp.device), data.preparation, batch_norm, data.classes, partition.note,
+        partition.names, party, validation, scales(map(moments, parties), shape) if standardises(build) else None,
+    )  # fmt: skip
 
 
-def make_builder(exp: Experiment, shape: tuple[int, ...], classes: int) -> tuple[Callable[[], nn.Module], bool]:
-    """What makes the model for samples of this shape, and whether it has BatchNorm."""
+def _apart(
+    train: Examples, parts: list[Index], share: float, purpose: seeds.Purpose, key: str
+) -> tuple[list[Index], Examples, Tensor]:
+    """What is left of each party's part, what is kept apart of all of them, and whose each sample of that is."""
+    cut = [held_out(part, share, seeds.rng(0, purpose, 0, i)) for i, part in enumerate(parts)]
+    rows = torch.from_numpy(np.concatenate([held for _, held in cut]))
+    if len(rows) == 0:
+        raise InputError(f"no party has samples enough to keep a share of {share:g} apart; raise {key}")
+    party = torch.from_numpy(np.repeat(np.arange(len(cut)), [len(held) for _, held in cut]))
+    return [kept for kept, _ in cut], train.take(rows), party
+
+
+def settled(exp: Experiment, task: Task) -> Experiment:
+    """With as many parties as the column had values, where nobody said how many."""
+    return exp if exp.parties else replace(exp, parties=len(task.parties))
+
+
+def make_builder(
+    exp: Experiment, shape: tuple[int, ...], dtype: torch.dtype, classes: int, model: Own | None = None
+) -> tuple[Callable[[], nn.Module], bool]:
+    """What makes the model for samples as they are stored, and whether it has BatchNorm."""
+    pixels = is_pixels(dtype, len(shape))
+    wanted = exp.standardise if exp.standardise is not None else dtype.is_floating_point
+    if exp.standardise and not dtype.is_floating_point:
+        raise InputError("standardise=true is for numbers; pixels have a scale of their own, and words have none")
+    like = scales_shape(shape) if wanted else None
 
     def build() -> nn.Module:
-        model = build_model(str(exp.model), shape, classes, exp.head, exp.out_dim)
-        return laid_out(model.to(exp.device), torch.channels_last)
+        made = build_model(
+            str(exp.model) if model is None else model, shape, classes, exp.head, exp.out_dim,
+            torch.float32 if pixels else dtype, like,
+        )  # fmt: skip
+        return laid_out(made.to(exp.device), torch.channels_last)
 
     batch_norm = has_batch_norm(build())
     if batch_norm and exp.batch_size == 1:
         raise InputError(f"batch_size=1 cannot train model={exp.model}: its BatchNorm needs at least 2 samples")
     return build, batch_norm
+
+
+def standardises(build: Callable[[], nn.Module]) -> bool:
+    return "standardise.mean" in build().state_dict()

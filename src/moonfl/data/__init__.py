@@ -7,9 +7,12 @@ from pathlib import Path
 from ..errors import InputError, unknown
 from . import digits
 from .augment import Preparation
-from .base import Dataset
+from .base import Dataset, Reading
 from .cifar import CIFAR10, CIFAR10_TRAIN, CIFAR100, read_cifar10, read_cifar100
 from .digits import read_digits
+from .folder import read_folder
+from .npz import read_npz
+from .tables import read_csv
 from .tiny_imagenet import PREPARATION as TINY_IMAGENET
 from .tiny_imagenet import read_tiny_imagenet
 
@@ -26,21 +29,25 @@ class Archive:
 
 @dataclass(frozen=True)
 class Source:
-    read: Callable[[Path], Dataset]  # folder -> data set
-    model: str  # the encoder the paper uses for it
+    read: Callable[[Path, Reading], Dataset]  # the folder or file
+    model: str  # the encoder the paper uses for it, or that suits most of the kind
     preparation: Preparation | None  # None: by the type of the data
     archive: Archive | None = None  # None: there is nothing to download, and
     where: str = ""  # this is where it is
 
 
-def at_sites(folder: Path) -> Dataset:
+def at_sites(folder: Path, reading: Reading) -> Dataset:
     raise InputError("dataset=sites means the data are at the sites of a deployment; see `moonfl flower init --help`")
 
 
+def given(folder: Path, reading: Reading) -> Dataset:
+    raise InputError("dataset=given means the data were handed to moonfl.federate; call it again with resume=True")
+
+
 DATASETS = {
-    "digits": Source(lambda folder: read_digits(), "mlp", digits.PREPARATION, where="comes with scikit-learn"),
+    "digits": Source(lambda folder, reading: read_digits(), "mlp", digits.PREPARATION, where="comes with scikit-learn"),
     "cifar10": Source(
-        read_cifar10,
+        lambda folder, reading: read_cifar10(folder),
         "simple-cnn",
         CIFAR10,
         Archive(
@@ -51,7 +58,7 @@ DATASETS = {
         ),
     ),
     "cifar100": Source(
-        read_cifar100,
+        lambda folder, reading: read_cifar100(folder),
         "resnet50",
         CIFAR100,
         Archive(
@@ -62,7 +69,7 @@ DATASETS = {
         ),
     ),
     "tiny-imagenet": Source(
-        read_tiny_imagenet,
+        lambda folder, reading: read_tiny_imagenet(folder),
         "resnet50",
         TINY_IMAGENET,
         Archive(
@@ -72,7 +79,13 @@ DATASETS = {
             ("train", "val/images", "val/val_annotations.txt"),
         ),
     ),
+    "folder": Source(
+        read_folder, "simple-cnn", None, where="is your own: data_dir=FOLDER, a folder of images per class"
+    ),
+    "npz": Source(read_npz, "mlp", None, where="is your own: data_dir=FILE.npz with arrays x and y"),
+    "csv": Source(read_csv, "mlp", None, where="is your own: data_dir=FILE.csv label=COLUMN"),
     "sites": Source(at_sites, "mlp", None, where="is at the sites of a deployment (moonfl flower)"),
+    "given": Source(given, "mlp", None, where="is what moonfl.federate was given in Python"),
 }
 
 
@@ -90,19 +103,19 @@ def source(name: str) -> Source:
     return DATASETS[name]
 
 
-def load(name: str, data_dir: Path) -> Dataset:
-    """Read a data set from its publisher's layout below `data_dir`."""
-    data = _read(name, data_dir)
+def load(name: str, data_dir: Path, reading: Reading | None = None) -> Dataset:
+    """Read a data set from its publisher's layout below `data_dir`, or what the user has there."""
+    data = _read(name, data_dir, reading or Reading())
     for part, examples in (("training", data.train), ("test", data.test)):
-        if len(examples.y) == 0:
+        if examples is not None and len(examples.y) == 0:
             raise InputError(f"{name} in {data_dir} has no {part} samples")
     return data
 
 
-def _read(name: str, data_dir: Path) -> Dataset:
+def _read(name: str, data_dir: Path, reading: Reading) -> Dataset:
     archive = source(name).archive
     if archive is None:
-        return source(name).read(data_dir)
+        return source(name).read(data_dir, reading)
     folder = data_dir / archive.folder
     missing = [file for file in archive.files if not (folder / file).exists()]
     if missing:
@@ -111,4 +124,4 @@ def _read(name: str, data_dir: Path) -> Dataset:
             f"Fetch it with `moonfl data get {name} --data-dir {data_dir}`, or set data_dir to the folder that has "
             f"{archive.folder}/"
         )
-    return source(name).read(folder)
+    return source(name).read(folder, reading)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.batch import gather
+from .images import Images
 
 PAD = 4  # pixels around the image before it is cropped back to its size
 
@@ -27,10 +28,15 @@ class Preparation:
     def augments(self) -> bool:
         return self.crop is not None or self.flip or self.rotation > 0
 
-    def batch(self, x: Tensor, rows: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        """The rows of x as the network's input, float32; augmented where a stream of random numbers is given."""
-        if x.dtype != torch.uint8:
-            return self.normalise(x[rows])
+    def batch(self, x: Tensor | Images, rows: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The rows of x as the network's input: pixels as float32, augmented where a stream of random numbers is given,
+        anything else as it is stored.
+        """
+        if not is_pixels(x.dtype, x.dim() - 1 if isinstance(x, Tensor) else 3):
+            assert isinstance(x, Tensor)
+            return x[rows]
+        if isinstance(x, Images):
+            x, rows = x[rows], torch.arange(len(rows), device=rows.device)
         height, width = x.shape[2:]
         maps, choice = self.sources(len(rows), height, width, rng if self.augments else None)
         return gather(x, rows, maps, choice, normalised_bytes(self, x.shape[1]))
@@ -58,6 +64,20 @@ class Preparation:
             maps = moved.gather(1, rotate(height, width, degrees.deg2rad()))
             choice = torch.arange(batch)
         return maps, choice
+
+
+PIXELS = Preparation(mean=(0.5,), std=(0.5,))  # bytes to -1 ... 1
+AS_STORED = Preparation(mean=(0.0,), std=(1.0,), scale=1.0)
+
+
+def is_pixels(dtype: torch.dtype, dimensions: int) -> bool:
+    """Whether samples with so many dimensions are images in bytes."""
+    return dtype == torch.uint8 and dimensions == 3
+
+
+def by_type(dtype: torch.dtype, dimensions: int) -> Preparation:
+    """For data of which nothing else is known."""
+    return PIXELS if is_pixels(dtype, dimensions) else AS_STORED
 
 
 @functools.cache

@@ -1,57 +1,48 @@
-"""Anybody's arrays: an .npz file with x [N, ...] and y [N]; x_test, y_test and the names of classes if there are."""
+"""Anybody's arrays: an .npz file with x [N, ...] and y [N]; x_test, y_test, the names of classes, and columns (arrays
+with a value for each sample, such as the person it is of) if there are.
+"""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..errors import InputError
-from .augment import Preparation
-from .base import Examples
+from .augment import by_type
+from .base import Dataset, Examples, Reading
 
-NAMES = ("x", "y", "x_test", "y_test", "classes")
-PIXELS = Preparation(mean=(0.5,), std=(0.5,))  # uint8 images to -1 ... 1
-AS_STORED = Preparation(mean=(0.0,), std=(1.0,), scale=1.0)
+Arrays = dict[str, NDArray[np.generic]]
 
 
-@dataclass(frozen=True)
-class Arrays:
-    train: Examples
-    test: Examples | None
-    classes: tuple[str, ...]
-
-    @property
-    def preparation(self) -> Preparation:
-        """For data of which nothing else is known."""
-        return PIXELS if self.train.x.dtype == torch.uint8 else AS_STORED
-
-
-def read_npz(path: Path) -> Arrays:
+def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     found = _load(path)
     for name in ("x", "y"):
         if name not in found:
-            raise InputError(f"{path} has no array '{name}'")
-    if not np.issubdtype(found["y"].dtype, np.integer):
-        raise InputError(f"{path}: y holds {found['y'].dtype}, not whole numbers, one a class")
+            raise InputError(f"{path} has no array '{name}'; it has {', '.join(found) or 'none'}")
     names = found.get("classes")
     if names is not None and (names.ndim != 1 or len(set(names.tolist())) != len(names) or len(names) == 0):
         raise InputError(f"{path}: classes must be a list of names, each once")
-    classes = tuple(str(name) for name in names) if names is not None else numbered(found["y"])
-    train = _examples(path, found, "", len(classes))
+    given = tuple(str(name) for name in names) if names is not None else reading.classes if reading else ()
     if ("x_test" in found) != ("y_test" in found):
         raise InputError(f"{path} has one of x_test and y_test; give both or neither")
-    test = _examples(path, found, "_test", len(classes)) if "x_test" in found else None
-    if test is not None and (test.x.shape[1:] != train.x.shape[1:] or test.x.dtype != train.x.dtype):
-        raise InputError(f"{path}: x_test is {_like(test)}, x is {_like(train)}; they must be alike")
-    return Arrays(train, test, classes)
+    parts = ("", "_test") if "x_test" in found else ("",)
+    classes = given or classes_of([found[f"y{part}"] for part in parts])
+    train, *test = (examples(f"{path}: ", found[f"x{part}"], found[f"y{part}"], classes, part) for part in parts)
+    for other in test:
+        if other.x.shape[1:] != train.x.shape[1:] or other.x.dtype != train.x.dtype:
+            raise InputError(f"{path}: x_test is {like(other)}, x is {like(train)}; they must be alike")
+    others = found.keys() - {"x", "y", "x_test", "y_test", "classes"}
+    columns = {name: found[name] for name in others if found[name].shape == (len(train.y),)}
+    prepared = by_type(train.x.dtype, train.x.dim() - 1) if isinstance(train.x, Tensor) else by_type(torch.uint8, 3)
+    return Dataset(train, test[0] if test else None, classes, prepared, columns)
 
 
-def _load(path: Path) -> dict[str, NDArray[np.generic]]:
+def _load(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: np.asarray(file[name]) for name in NAMES if name in file.files}
+            return {name: np.asarray(file[name]) for name in file.files}
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except Exception as error:  # a damaged or foreign file raises nearly anything
@@ -59,29 +50,50 @@ def _load(path: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def write_npz(path: Path, train: Examples, test: Examples, classes: tuple[str, ...]) -> None:
-    x, y, x_test, y_test = (tensor.numpy() for tensor in (*train, *test))
-    np.savez(path, x=x, y=y, x_test=x_test, y_test=y_test, classes=np.array(classes))
+    arrays: Arrays = {}
+    for part, (x, y) in (("", train), ("_test", test)):
+        arrays |= {f"x{part}": x[torch.arange(len(y))].numpy(), f"y{part}": y.numpy()}
+    np.savez(path, allow_pickle=False, classes=np.array(classes), **arrays)
 
 
-def numbered(y: NDArray[np.generic]) -> tuple[str, ...]:
+def classes_of(labels: list[NDArray[np.generic]]) -> tuple[str, ...]:
+    """Whole numbers are classes from 0 to the largest; words are their own names, by the alphabet."""
+    y = np.concatenate([part.ravel() for part in labels])
+    if y.dtype.kind in "US":
+        return tuple(str(name) for name in np.unique(y.astype(np.str_)))
     whole = np.issubdtype(y.dtype, np.integer) and y.size > 0
     return tuple(str(k) for k in range(int(y.max()) + 1 if whole and y.max() < 2**20 else 0))
 
 
-def _examples(path: Path, found: dict[str, NDArray[np.generic]], part: str, classes: int) -> Examples:
-    x, y = found[f"x{part}"], found[f"y{part}"]
+def examples(
+    where: str, x: NDArray[np.generic], y: NDArray[np.generic], classes: tuple[str, ...], part: str = ""
+) -> Examples:
+    """`x` and `y` checked: pixels stay bytes, numbers become float32, labels become their place among the classes."""
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(y) == 0:
-        raise InputError(f"{path}: x{part} {x.shape} and y{part} {y.shape} must be [N, ...] and [N], N at least 1")
-    if not np.issubdtype(y.dtype, np.integer) or not 0 <= y.min() <= y.max() < max(classes, 1):
-        raise InputError(f"{path}: y{part} must hold whole numbers from 0 to {max(classes, 1) - 1}, one a class")
+        raise InputError(f"{where}x{part} {x.shape} and y{part} {y.shape} must be [N, ...] and [N], N at least 1")
+    if y.dtype.kind in "US":
+        y = _numbered(where, y.astype(np.str_), classes, part)
+    if not np.issubdtype(y.dtype, np.integer):
+        raise InputError(f"{where}y{part} holds {y.dtype}, not whole numbers or words, one a class")
+    if not 0 <= y.min() <= y.max() < max(len(classes), 1):
+        raise InputError(f"{where}y{part} must hold whole numbers from 0 to {max(len(classes), 1) - 1}, one a class")
     if x.dtype.kind not in "biuf" or x.size == 0:
-        raise InputError(f"{path}: x{part} holds {x.dtype} {list(x.shape)}, not numbers for each sample")
+        raise InputError(f"{where}x{part} holds {x.dtype} {list(x.shape)}, not numbers for each sample")
     pixels = x.dtype == np.uint8 and x.ndim == 4
     values = torch.from_numpy(x.copy() if pixels else x.astype(np.float32))
     if not pixels and not bool(torch.isfinite(values).all()):
-        raise InputError(f"{path}: x{part} has values that are not finite")
+        row = int((~torch.isfinite(values)).flatten(1).any(dim=1).nonzero()[0])
+        raise InputError(f"{where}x{part} has a value that is not finite in sample {row}")
     return Examples(values, torch.from_numpy(y.astype(np.int64)))
 
 
-def _like(examples: Examples) -> str:
+def _numbered(where: str, y: NDArray[np.str_], classes: tuple[str, ...], part: str) -> NDArray[np.int64]:
+    number = {name: k for k, name in enumerate(classes)}
+    strange = next((name for name in y.tolist() if name not in number), None)
+    if strange is not None:
+        raise InputError(f"{where}y{part} has '{strange}', which is not one of the classes ({', '.join(classes)})")
+    return np.array([number[name] for name in y.tolist()], dtype=np.int64)
+
+
+def like(examples: Examples) -> str:
     return f"{examples.x.dtype} {list(examples.x.shape[1:])}"

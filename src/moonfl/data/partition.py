@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError
@@ -15,6 +16,7 @@ MAX_DRAWS = 100  # draws of a Dirichlet partition before small parties are fille
 class Partition:
     parts: list[Index]  # parts[i]: the samples of party i, ascending
     note: str = ""  # what the user should know about how it was made
+    names: tuple[str, ...] = ()  # of the parties, where they have any
 
     def sizes(self) -> Index:
         return np.array([len(part) for part in self.parts])
@@ -87,8 +89,16 @@ def iid(total: int, parties: int, seed: int = 0) -> Partition:
 
 
 def by_column(values: NDArray[np.generic], parties: int, column: str) -> Partition:
-    """A party for each value of a column (site, person, device), in the order of the values."""
-    names = np.unique(values)
-    if len(names) != parties:
+    """A party for each value of a column (site, person, device), by value; 0 `parties`: any number."""
+    names, party, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if parties not in (0, len(names)):
         raise InputError(f"column '{column}' has {len(names)} values, so there are parties={len(names)}, not {parties}")
-    return Partition([np.flatnonzero(values == name) for name in names])
+    parts = np.split(np.argsort(party, kind="stable"), np.cumsum(counts)[:-1])
+    return Partition(parts, names=tuple(str(name) for name in names))
+
+
+def held_out(part: Index, share: float, stream: torch.Generator) -> tuple[Index, Index]:
+    """What is left to train on, at least one sample, and what is held out; both ascending."""
+    order = torch.randperm(len(part), generator=stream).numpy()
+    cut = min(round(share * len(order)), len(order) - 1)
+    return part[np.sort(order[cut:])], part[np.sort(order[:cut])]

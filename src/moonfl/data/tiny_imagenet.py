@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ..errors import InputError
 from .augment import Preparation
 from .base import Dataset, Examples
+from .images import read_image
 
 PREPARATION = Preparation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
@@ -59,18 +59,5 @@ def read_images(files: list[tuple[Path, int]]) -> Examples:
     """[N, 3, 64, 64]; the grey ones (about 2 %) get three equal channels."""
     x = np.empty((len(files), 3, 64, 64), dtype=np.uint8)
     for i, (path, _) in enumerate(files):
-        x[i] = read_image(path)
+        x[i] = read_image(path, (64, 64))
     return Examples(torch.from_numpy(x), torch.tensor([y for _, y in files]))
-
-
-def read_image(path: Path) -> NDArray[np.uint8]:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("RGB"))
-    except Exception as error:  # a damaged image raises nearly anything
-        raise InputError(f"{path} is not a readable image: {error}") from None
-    if pixels.shape != (64, 64, 3):
-        raise InputError(f"{path} has {pixels.shape[1]}x{pixels.shape[0]} pixels, not 64x64")
-    return pixels.transpose(2, 0, 1)

@@ -9,13 +9,14 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from .. import tree
+from ..data.moments import moments
 from ..engines.embedded import one_thread
 from ..errors import InputError, RunError
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..rundir import versions
 from ..states import SiteStates
-from ..task import Task, hash_of
+from ..task import Task, hash_of, standardises
 from ..types import Server
 from .records import Facts, RefusedError, pack, pack_update, unpack, unpack_order
 
@@ -68,6 +69,9 @@ def introduce(exp: Experiment, site: Site, message: Message) -> Message:
         "shape": list(own.x.shape[1:]), "dtype": str(own.x.dtype), "classes": list(task.classes),
         "counts": task.counts(own), "held_out": len(task.test.y), "sha256": hash_of(own, task.test),
     }  # fmt: skip
+    if standardises(task.build):
+        number, mean, squares = moments(own)
+        facts["moments"] = {"number": number, "mean": mean.tolist(), "squares": squares.tolist()}
     return Message(pack(facts), reply_to=message)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from string import Template
 
 import tomli_w
+import torch
 from cryptography import x509
 
-from ..data.base import Examples
 from ..data.npz import write_npz
 from ..errors import InputError
 from ..experiment import Experiment, to_toml
@@ -94,8 +94,11 @@ def is_address(host: str) -> bool:
 
 def deal(site: Path, k: int, task: Task) -> None:
     """The experiment's own data set, dealt to the sites as `moonfl run` would, so that both can be compared."""
-    sites = len(task.parties)
-    test = Examples(task.test.x[k::sites], task.test.y[k::sites])
+    count = len(task.test.y)
+    rows = (
+        torch.arange(k, count, len(task.parties)) if task.test_party is None else (task.test_party == k).nonzero()[:, 0]
+    )
+    test = task.test.take(rows)
     write_npz(site / "data.npz", task.parties[k], test, task.classes)
 
 

@@ -1,5 +1,6 @@
 """What travels between server and sites: facts as JSON, tensors as Flower's arrays, both checked when they arrive."""
 
+import contextlib
 import json
 import math
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from ..data.moments import Moments, scales_shape
 from ..report.checks import is_number
 from ..states import labelled, unlabelled
 from ..types import Params, Server, State, Update
@@ -155,7 +157,22 @@ def check_site(facts: Facts, parties: int) -> int:
     if type(held) is not int or not 0 <= held < 2**40:
         raise RefusedError(f"party {party} says it holds out {clean(str(held))} samples")
     facts["name"] = clean(facts["name"])
+    if "moments" in facts:
+        moments_of(facts)
     return party
+
+
+def moments_of(facts: Facts) -> Moments:
+    """What a site shares for standardisation: a count, and a number for each feature."""
+    told: Any = facts.get("moments")
+    with contextlib.suppress(KeyError, TypeError, ValueError, RuntimeError):
+        values = math.prod(facts["shape"]) // math.prod(scales_shape(tuple(facts["shape"])))
+        mean, squares = (torch.tensor(told[key], dtype=torch.float64) for key in ("mean", "squares"))
+        like = (math.prod(scales_shape(tuple(facts["shape"]))),)
+        finite = bool(torch.isfinite(mean).all() and torch.isfinite(squares).all() and (squares >= 0).all())
+        if told["number"] == values * sum(facts["counts"]) and mean.shape == squares.shape == like and finite:
+            return Moments(told["number"], mean, squares)
+    raise RefusedError(f"party {facts.get('party')} does not say number, mean and squares of its features as it should")
 
 
 def clean(text: str) -> str:

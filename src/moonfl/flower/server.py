@@ -16,16 +16,18 @@ from flwr.serverapp import Grid, ServerApp
 from .. import api, settings
 from ..checkpoint import fingerprint
 from ..data import source
+from ..data.augment import by_type
 from ..data.base import Examples
-from ..data.npz import AS_STORED, PIXELS, read_npz
+from ..data.moments import scales
+from ..data.npz import read_npz
 from ..errors import InputError, RunError, unknown
 from ..experiment import Experiment, from_toml
 from ..record import Result
 from ..rundir import PARTITION
 from ..states import States
-from ..task import Task, make_builder
+from ..task import Task, make_builder, standardises
 from .client import Site, client_app
-from .records import Facts, RefusedError, check_site
+from .records import Facts, RefusedError, check_site, moments_of
 from .roll import Roll, Rules
 from .site import read_site
 from .sites import Sites
@@ -123,8 +125,11 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
     """What the sites have in common; `test` is an .npz file of the server's own, where it has one."""
     sites = tuple(roll.known[i] for i in range(exp.parties))
     shape, classes = tuple(sites[0]["shape"]), tuple(sites[0]["classes"])
-    build, batch_norm = make_builder(exp, shape, len(classes))
-    known = PIXELS if sites[0]["dtype"] == "torch.uint8" else AS_STORED
+    dtype = next((d for d in (torch.uint8, torch.float32) if str(d) == sites[0]["dtype"]), None)
+    if dtype is None:
+        raise InputError(f"the sites have samples of type {sites[0]['dtype']}; only bytes and float32 are known here")
+    build, batch_norm = make_builder(exp, shape, dtype, len(classes))
+    shared = scales([moments_of(facts) for facts in sites], shape) if standardises(build) else None
     held = Examples(torch.zeros(0, *shape), torch.zeros(0, dtype=torch.long))
     if test:
         arrays = read_npz(Path(test))
@@ -133,7 +138,8 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
             raise InputError(f"{test} has not the shape {list(shape)} and the classes that the sites have")
     elif not any(facts["held_out"] for facts in sites):
         raise InputError("no site holds data out and the server has no test set: nobody could judge the model")
-    return AtSites(build, (), held, source(exp.dataset).preparation or known, batch_norm, classes, "", run, sites)
+    preparation = source(exp.dataset).preparation or by_type(dtype, len(shape))
+    return AtSites(build, (), held, preparation, batch_norm, classes, scales=shared, run=run, sites=sites)
 
 
 def read_stored(out: Path, exp: Experiment) -> Facts:

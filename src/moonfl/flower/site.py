@@ -3,13 +3,17 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from .. import seeds, settings
 from ..data import source
-from ..data.base import Examples
-from ..data.cifar import CIFAR10_CLASSES, CIFAR10_TRAIN, read_examples
-from ..data.npz import Arrays, read_npz
+from ..data.base import Dataset
+from ..data.cifar import CIFAR10, CIFAR10_CLASSES, CIFAR10_TRAIN, read_examples
+from ..data.folder import read_folder
+from ..data.npz import read_npz
+from ..data.partition import held_out
+from ..data.tables import read_csv
 from ..errors import InputError
 from ..experiment import Experiment, read_toml
 from ..settings import setting
@@ -24,7 +28,7 @@ class SiteConfig:
 
     party: int = setting(0, "which party this site is, from 0", low=0)
     name: str = setting("", "what others may call it")
-    data: str = setting("data.npz", "an .npz file with x and y, or a folder of CIFAR-10 batches")
+    data: str = setting("data.npz", "an .npz or .csv file, a folder of images per class, or CIFAR-10 batches")
     holdout: float = setting(0.2, "the share held out for evaluation where the data have no test part", low=0, below=1)
     states: str = setting("states", "the folder for what the method keeps here between rounds")
     secret: str = setting("", "by which the server knows that this site is this party")
@@ -42,31 +46,35 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
     """The experiment as this site runs it, and the site."""
     config, folder = read_config(path), path.parent
     exp = replace(exp, device=config.device)
-    arrays = read_data(folder / config.data)
-    train, test = (arrays.train, arrays.test) if arrays.test is not None else split(arrays.train, config)
-    preparation = source(exp.dataset).preparation or arrays.preparation
-    build, batch_norm = make_builder(exp, tuple(train.x.shape[1:]), len(arrays.classes))
-    on_device = [Examples(x.to(exp.device), y.to(exp.device)) for x, y in (train, test)]
-    task = Task(build, {config.party: on_device[0]}, on_device[1], preparation, batch_norm, arrays.classes)
+    data = read_data(folder / config.data, exp)
+    train, test, validation = data.train, data.test, None
+    rows = np.arange(len(train.y))
+    if test is None:
+        rows, held = held_out(rows, config.holdout, seeds.rng(0, "holdout", 0, config.party))
+        test = train.take(torch.from_numpy(held))
+    if exp.validation is not None:
+        rows, held = held_out(rows, exp.validation, seeds.rng(0, "validation", 0, config.party))
+        validation = train.take(torch.from_numpy(held)).to(exp.device)
+    own = train.take(torch.from_numpy(rows)).to(exp.device)
+    preparation = source(exp.dataset).preparation or data.preparation
+    build, batch_norm = make_builder(exp, tuple(own.x.shape[1:]), own.x.dtype, len(data.classes))
+    task = Task(
+        build, {config.party: own}, test.to(exp.device), preparation, batch_norm, data.classes, validation=validation
+    )
     name = config.name or f"party {config.party}"
     return exp, Site(config.party, name, task, lambda run: SiteStates(folder / config.states / run), config.secret)
 
 
-def read_data(path: Path) -> Arrays:
+def read_data(path: Path, exp: Experiment) -> Dataset:
+    """By what is there: a file by its ending, a folder by what it holds."""
+    if path.suffix == ".csv":
+        return read_csv(path, exp.reading)
     if not path.is_dir():
-        return read_npz(path)
+        return read_npz(path, exp.reading)
     found = [path / name for name in CIFAR10_TRAIN if (path / name).exists()]
     if not found:
-        raise InputError(f"{path} has none of {CIFAR10_TRAIN[0]} to {CIFAR10_TRAIN[-1]}; give an .npz file or those")
+        return read_folder(path, exp.reading)
     train, _ = read_examples(found, "labels", len(CIFAR10_CLASSES))
     held = path / "test_batch"
     test = read_examples([held], "labels", len(CIFAR10_CLASSES))[0] if held.exists() else None
-    return Arrays(train, test, CIFAR10_CLASSES)
-
-
-def split(examples: Examples, config: SiteConfig) -> tuple[Examples, Examples]:
-    """The same samples are held out every time; at least one is left to train on."""
-    order = torch.randperm(len(examples.y), generator=seeds.rng(0, "holdout", 0, config.party))
-    cut = min(round(config.holdout * len(order)), len(order) - 1)
-    held, kept = order[:cut].sort().values, order[cut:].sort().values
-    return Examples(examples.x[kept], examples.y[kept]), Examples(examples.x[held], examples.y[held])
+    return Dataset(train, test, CIFAR10_CLASSES, CIFAR10)

@@ -1,20 +1,65 @@
 """The encoders by name, and how a whole model is built. A new encoder is a file and a line in this table."""
 
+import copy
+import inspect
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
-from .base import Model, num_features
+from ..errors import InputError
+from ..names import find
+from .base import Model, Standardise, Whole, probe
 from .mlp import mlp
 from .resnet import resnet18, resnet50
+from .signals import cnn1d
 from .simple_cnn import simple_cnn
 
-Encoder = Callable[[tuple[int, ...]], nn.Module]  # input shape [C, H, W] -> a module giving [B, features]
+Encoder = Callable[[tuple[int, ...]], nn.Module]  # shape of a sample -> a module giving [B, features]
+Own = nn.Module | Callable[..., nn.Module] | str  # an encoder, or what makes one: as it is, or by name
 
-ENCODERS: dict[str, Encoder] = {"mlp": mlp, "simple-cnn": simple_cnn, "resnet18": resnet18, "resnet50": resnet50}
+ENCODERS: dict[str, Encoder] = {
+    "mlp": mlp,
+    "simple-cnn": simple_cnn,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    "cnn1d": cnn1d,
+}
 
 
-def build_model(name: str, shape: tuple[int, ...], classes: int, head: bool, out_dim: int) -> nn.Module:
-    """The same network for every algorithm; `head` switches the projection head and nothing else."""
-    encoder = ENCODERS[name](shape)
-    return Model(encoder, num_features(encoder, shape), classes, head, out_dim)
+def make_encoder(model: Own, shape: tuple[int, ...]) -> nn.Module:
+    """A new module: a copy of one that is given, or what a function makes of nothing or of the shape of a sample."""
+    if isinstance(model, nn.Module):
+        return copy.deepcopy(model)
+    make: Callable[..., nn.Module] = find("model", model, ENCODERS) if isinstance(model, str) else model
+    if not callable(make):
+        raise InputError(f"model is {model!r}; it must be a module, a function that makes one, or a name")
+    try:
+        needed = [
+            p for p in inspect.signature(make).parameters.values() if p.default is p.empty and p.kind < p.VAR_POSITIONAL
+        ]
+    except (TypeError, ValueError):  # a callable that does not tell
+        needed = []
+    module = make(shape) if needed else make()
+    if not isinstance(module, nn.Module):
+        raise InputError(f"model {model!r} makes {type(module).__name__}, not a torch.nn.Module")
+    return module
+
+
+def build_model(
+    model: Own, shape: tuple[int, ...], classes: int, head: bool, out_dim: int,
+    dtype: torch.dtype = torch.float32, scales: tuple[int, ...] | None = None,
+) -> nn.Module:  # fmt: skip
+    """The same network for every algorithm; `head` switches the projection head and nothing else.
+
+    `dtype` is that of its input; `scales` the shape of mean and deviation, where it standardises its input. A module
+    that gives (z, logits) itself is taken as it is.
+    """
+    encoder = make_encoder(model, shape)
+    features = probe(encoder, shape, dtype, classes)
+    if features is None:
+        return Whole(encoder)
+    made = Model(encoder, features, classes, head, out_dim)
+    if scales is not None:
+        made.standardise = Standardise(scales)
+    return made

@@ -3,8 +3,24 @@
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..kernels import chain
 from ..types import Output
+
+
+class Standardise(nn.Module):
+    """(x - mean) / std, both set once for the whole federation; buffers, so they go wherever the model goes."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("std", torch.ones(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
 
 
 class Model(nn.Module):
@@ -15,6 +31,7 @@ class Model(nn.Module):
 
     def __init__(self, encoder: nn.Module, features: int, classes: int, head: bool = True, out_dim: int = 256) -> None:
         super().__init__()
+        self.standardise: nn.Module = nn.Identity()
         self.encoder = encoder
         self.head: nn.Module = nn.Identity()
         if head:
@@ -23,11 +40,23 @@ class Model(nn.Module):
         self.native = True  # False: torch, whatever is at hand
 
     def forward(self, x: Tensor) -> Output:
+        x = self.standardise(x)
         made = chain.run([[self.encoder, self.head], [self.output]], x) if self.native else None
         if made is not None:
             return Output(*made)
         z = self.head(self.encoder(x))
         return Output(z, self.output(z))
+
+
+class Whole(nn.Module):
+    """Somebody's module that returns (z, logits) itself."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Output:
+        return Output(*self.model(x))
 
 
 def laid_out(model: nn.Module, layout: torch.memory_format) -> nn.Module:
@@ -40,9 +69,29 @@ def has_batch_norm(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def num_features(encoder: nn.Module, shape: tuple[int, ...]) -> int:
-    """The length of the encoder's output for inputs of `shape`."""
-    training = encoder.training
-    features = encoder.eval()(torch.zeros(1, *shape)).shape[1]
-    encoder.train(training)
-    return int(features)
+def probe(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, classes: int) -> int | None:
+    """The length of an encoder's output for samples of this shape; None where the module gives (z, logits) itself."""
+    training = module.training
+    zeros = torch.zeros(2, *shape, dtype=dtype)
+    try:
+        found = module.eval()(zeros)
+    except InputError:
+        raise
+    except Exception as error:  # somebody's own module may raise anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"the model cannot take samples of shape {list(shape)}: {reason}") from None
+    module.train(training)
+    if isinstance(found, Tensor) and found.dim() == 2:
+        return int(found.shape[1])
+    whole = isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, Tensor) for part in found)
+    if whole and found[0].dim() == 2 and found[1].shape == (2, classes):
+        return None
+    given = [list(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in _parts(found)]
+    raise InputError(
+        f"for 2 samples the model gives {' and '.join(map(str, given))}; it must give features [2, F], "
+        f"to be followed by projection head and output layer, or (z, logits), [2, D] and [2, {classes}]"
+    )
+
+
+def _parts(found: object) -> tuple[object, ...]:
+    return found if isinstance(found, tuple) else (found,)
