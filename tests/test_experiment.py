@@ -85,7 +85,6 @@ def test_naming_another_algorithm_takes_its_defaults() -> None:
         ("negatives=0", "algorithm.negatives must be >= 1"),
         ("partition=random", "partition is dirichlet or iid or column"),
         ("partition=column", "partition=column and column=NAME belong together"),
-        ("partition=column", "partition=column and column=NAME belong together"),
         ("device=tpu", "device=tpu cannot be used here"),
         ("rounds", "'rounds' is not of the form key=value"),
     ],
