@@ -138,6 +138,25 @@ def write_tiny_imagenet(data_dir: Path, classes: int = 3, per_class: int = 8) ->
     (folder / "words.txt").write_text("".join(f"{wnid}\tthing {k}, object\n" for k, wnid in enumerate(wnids)))
 
 
+def write_own(folder: Path) -> None:
+    """What a user may have: a table, a folder of images, and arrays of signals."""
+    rows = [f"{20 + i % 50},{i % 7},{'ABC'[i % 3]},{'ill' if i % 50 > 25 else 'well'}\n" for i in range(90)]
+    (folder / "patients.csv").write_text("age,marker,hospital,outcome\n" + "".join(rows))
+    write_images(folder / "photographs", count=20)
+    rng, y = np.random.default_rng(0), np.arange(60) % 2
+    np.savez(folder / "motion.npz", x=rng.normal(size=(60, 40, 3)) + y[:, None, None], y=y, person=np.arange(60) % 3)
+
+
+def write_images(folder: Path, parties: tuple[str, ...] = (), count: int = 6, side: int = 20) -> Path:
+    """Red and blue squares, each a little different."""
+    for holder in [folder / party for party in parties] or [folder]:
+        for name, colour in (("blue", (0, 0, 200)), ("red", (200, 0, 0))):
+            (holder / name).mkdir(parents=True, exist_ok=True)
+            for i in range(count):
+                Image.new("RGB", (side, side), tuple(c + i for c in colour)).save(holder / name / f"{i:03}.png")
+    return folder
+
+
 def interruptible(command: list[str], **more) -> subprocess.Popen:
     """A process that Ctrl-C ends, also where the tests themselves were started in the background, deaf to it."""
     return subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **more)

@@ -18,23 +18,29 @@ import pytest
 import torch
 from flower_grid import InProcess
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from problems import write_images
 from test_contract import same
+from test_files import TABLE
+from test_names import module, own_experiment
 
 import moonfl
 from moonfl import MOON, Experiment, FedNova, InputError, RunError, Scaffold, cli, tree
 from moonfl.algorithms import ALGORITHMS
 from moonfl.errors import DivergenceError
+from moonfl.experiment import override
 from moonfl.flower import roll
 from moonfl.flower.client import client_app
 from moonfl.flower.deployment import init
 from moonfl.flower.follow import Followed
-from moonfl.flower.records import pack, unpack
+from moonfl.flower.records import RefusedError, moments_of, pack, unpack
 from moonfl.flower.server import serve, site_app
 from moonfl.flower.simulate import simulate, simulated_site, simulated_sites
+from moonfl.flower.site import read_site
 from moonfl.record import Result
 from moonfl.rundir import CHECKPOINT
 from moonfl.states import load
 
+_ = module  # a fixture
 QUICK = Experiment(parties=4, rounds=3, epochs=1, sample_fraction=0.75)
 MOON3 = Experiment(parties=3, rounds=3, epochs=1, algorithm=MOON(mu=1.0))
 RULES = {"deadline": 0.2, "min_parties": 2, "wait": 0.0, "attempts": 2, "resume": False}
@@ -69,6 +75,48 @@ class Deployment:
 @pytest.fixture
 def moon(tmp_path: Path) -> Deployment:
     return Deployment(tmp_path / "federation", MOON3)
+
+
+def test_a_method_and_a_model_of_ones_own_go_to_the_sites(module: Path) -> None:
+    """The app takes their file along; over messages they give the embedded engine's bits."""
+    exp = own_experiment()
+    deployment = Deployment(module / "federation", exp)
+    assert (module / "federation" / "app" / "mymethod.py").read_text() == (module / "mymethod.py").read_text()
+    there, here = deployment.serve(), moonfl.run(exp, workers=1)
+    assert same(there.models, here.models)
+    assert same(simulated(exp, module / "simulated").models, here.models)
+
+
+def test_tables_at_sites_are_standardised_over_all_of_them(tmp_path: Path) -> None:
+    """By what each site says of its sums: the bits of the run that has all rows in one place."""
+    (tmp_path / "t.csv").write_text(TABLE)
+    words = ["dataset=csv", f"data_dir={tmp_path / 't.csv'}", "label=outcome", "column=site", "validation=0.2"]
+    exp = replace(override(Experiment(rounds=2, epochs=1), words), parties=3)
+    there, here = Deployment(tmp_path / "federation", exp).serve(), moonfl.run(exp, workers=1)
+    assert same(there.models, here.models)
+    assert here.models["global"]["standardise.mean"].abs().max() > 1
+
+
+def test_every_site_may_have_its_own_kind_of_file(tmp_path: Path) -> None:
+    exp = replace(Experiment(dataset="sites", model="mlp", label="outcome", ignore="site", rounds=1), parties=2)
+    init(tmp_path / "federation", exp, 2, "127.0.0.1:8000", with_data=False)
+    for k in (1, 2):
+        site = tmp_path / "federation" / f"site-{k}"
+        (site / "rows.csv").write_text(TABLE)
+        text = (site / "site.toml").read_text().replace('"data.npz"', '"rows.csv"')
+        (site / "site.toml").write_text(text)
+    site_1 = read_site(tmp_path / "federation" / "site-1" / "site.toml", exp)[1].task
+    assert (len(site_1.parties[0].y), len(site_1.test.y)) == (96, 24)
+    write_images(tmp_path / "federation" / "site-2" / "images")
+    (tmp_path / "federation" / "site-2" / "site.toml").write_text("party = 1\ndata = 'images'\n")
+    assert read_site(tmp_path / "federation" / "site-2" / "site.toml", exp)[1].task.classes == ("blue", "red")
+
+
+@pytest.mark.parametrize("moments", [None, {}, {"number": 1, "mean": [0.0], "squares": [-1.0]}, "x"])
+def test_a_site_that_says_nonsense_of_its_sums_is_refused(moments: object, tmp_path: Path) -> None:
+    facts = {"party": 0, "shape": [1], "counts": [1, 0], "moments": moments}
+    with pytest.raises(RefusedError, match="does not say number, mean and squares"):
+        moments_of(facts)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -18,6 +18,7 @@ LAYERS = [
     {"rundir"},
     {"record"},
     {"api", "bench", "presets", "report", "progress"},
+    {"given"},
     {"targets"},
     {"beside", "estimates", "figures", "reproduce"},
     {"flower"},

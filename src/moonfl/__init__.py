@@ -1,5 +1,6 @@
 """moonfl: federated learning on non-IID data with MOON and the methods around it."""
 
+import difflib
 import importlib
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -9,20 +10,30 @@ if TYPE_CHECKING:
     from .api import resume, run
     from .errors import InputError, RunError
     from .experiment import Experiment
+    from .given import federate
     from .record import Result
     from .servers import Adam, Average, Momentum, Yogi
 
 __version__ = metadata.version("moonfl")
 __all__ = [
     "MOON", "Adam", "Average", "Experiment", "FedAvg", "FedDyn", "FedNova", "FedProx", "InputError", "Momentum",
-    "Result", "RunError", "Scaffold", "Solo", "Yogi", "resume", "run",
+    "Result", "RunError", "Scaffold", "Solo", "Yogi", "federate", "resume", "run",
 ]  # fmt: skip
-_HOMES = {"run": "api", "resume": "api", "InputError": "errors", "RunError": "errors", "Experiment": "experiment"}
+_HOMES = {
+    "federate": "given",
+    "run": "api",
+    "resume": "api",
+    "InputError": "errors",
+    "RunError": "errors",
+    "Experiment": "experiment",
+}
 _HOMES |= {"Result": "record"} | dict.fromkeys(["Adam", "Average", "Momentum", "Yogi"], "servers")
 
 
 def __getattr__(name: str) -> Any:
     """Names are fetched when they are used, so that what needs no torch, such as reports, does not wait for it."""
     if name not in __all__:
-        raise AttributeError(f"module 'moonfl' has no attribute '{name}'")
+        near = difflib.get_close_matches(name, __all__, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise AttributeError(f"module 'moonfl' has no attribute '{name}'{hint}")
     return getattr(importlib.import_module(f".{_HOMES.get(name, 'algorithms')}", __name__), name)

@@ -25,6 +25,7 @@ from .rundir import (
 )
 from .states import States
 from .task import Task, make_task, settled
+from .types import Params, Server
 
 Watch = Callable[[Fact], None]
 MakeEngine = Callable[[Experiment, Task, States], Engine]
@@ -90,6 +91,8 @@ def resume(
         folder = directory / CHECKPOINT
         found = checkpoint.read(folder, exp, previous)
         rounds = found.rounds if found else 0
+        if found is not None and not same_model(found.server, task.init_model(exp.seed)[0]):
+            raise InputError(f"the model is not the one that {directory} was begun with: its weights have other shapes")
         facts = read_facts(directory, rounds, exp, task)
         changed = note_versions(directory, rounds + 1) if rounds < exp.rounds else []
         if changed:
@@ -106,6 +109,10 @@ def experiment_of(directory: Path) -> Experiment:
     if not (directory / SETTINGS).exists():
         raise InputError(f"{directory} holds no run: there is no {SETTINGS} in it")
     return from_toml(directory / SETTINGS)
+
+
+def same_model(server: Server, params: Params) -> bool:
+    return {k: v.shape for k, v in server.params.items()} == {k: v.shape for k, v in params.items()}
 
 
 def local(workers: int | None) -> MakeEngine:

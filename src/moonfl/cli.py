@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__, names
-from .errors import InputError, RunError, say
+from .errors import InputError, RunError, say, unknown
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -98,6 +98,12 @@ class Parser(argparse.ArgumentParser):
 
     keys = False
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(
+                None, str(unknown(str(action.metavar or action.dest), str(value), action.choices))
+            )
+
     def format_help(self) -> str:
         if self.keys:
             self.epilog = importlib.import_module(".commands", __package__).keys()
@@ -150,7 +156,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add_follow(add("flower_run", "train over the sites of a deployment, and follow it", "run", group))
     args, rest = parser.parse_known_args(argv)
     if any(word.startswith("-") or "what" not in args for word in rest):
-        args.parser.error(f"unknown arguments: {' '.join(rest)}")
+        raise unknown(f"word for {args.parser.prog}", rest[0].partition("=")[0], args.parser._option_string_actions)
     if "what" in args:
         args.what += rest  # key=value words after an option
     if getattr(args, "out", None) == "":

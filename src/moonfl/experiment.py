@@ -26,7 +26,7 @@ PARTS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "server": SERVERS}
 BASES: dict[str, type] = {"algorithm": FedAvg, "server": Average}
 OWN = "own"  # the model that moonfl.federate was given
 PARTIES, HOLDOUT = 10, 0.2  # where nothing is said
-READ = {"label": ("csv",), "ignore": ("csv",), "image_size": ("folder",), "classes": ("csv", "folder", "npz")}
+READ = {"label": ("csv",), "ignore": ("csv",), "image_size": ("folder",), "classes": ("csv", "folder", "npz", "given")}
 FACTS = ("versions", "choices")  # what a run adds to its experiment.toml for people to read
 
 

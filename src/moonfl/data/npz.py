@@ -66,9 +66,16 @@ def classes_of(labels: list[NDArray[np.generic]]) -> tuple[str, ...]:
 
 
 def examples(
-    where: str, x: NDArray[np.generic], y: NDArray[np.generic], classes: tuple[str, ...], part: str = ""
+    where: str,
+    x: NDArray[np.generic],
+    y: NDArray[np.generic],
+    classes: tuple[str, ...],
+    part: str = "",
+    whole: bool = False,
 ) -> Examples:
-    """`x` and `y` checked: pixels stay bytes, numbers become float32, labels become their place among the classes."""
+    """`x` and `y` checked: pixels stay bytes, numbers become float32 (int64 where `whole`), labels become their place
+    among the classes.
+    """
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(y) == 0:
         raise InputError(f"{where}x{part} {x.shape} and y{part} {y.shape} must be [N, ...] and [N], N at least 1")
     if y.dtype.kind in "US":
@@ -80,7 +87,7 @@ def examples(
     if x.dtype.kind not in "biuf" or x.size == 0:
         raise InputError(f"{where}x{part} holds {x.dtype} {list(x.shape)}, not numbers for each sample")
     pixels = x.dtype == np.uint8 and x.ndim == 4
-    values = torch.from_numpy(x.copy() if pixels else x.astype(np.float32))
+    values = torch.from_numpy(x.copy() if pixels else x.astype(np.int64 if whole else np.float32))
     if not pixels and not bool(torch.isfinite(values).all()):
         row = int((~torch.isfinite(values)).flatten(1).any(dim=1).nonzero()[0])
         raise InputError(f"{where}x{part} has a value that is not finite in sample {row}")

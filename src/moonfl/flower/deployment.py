@@ -1,9 +1,11 @@
 """`moonfl flower init`: the folder of a deployment, laid out for a person to read."""
 
 import hashlib
+import importlib.util
 import os
 import re
 import secrets
+import shutil
 import tempfile
 from dataclasses import fields, replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from cryptography import x509
 
 from ..data.npz import write_npz
 from ..errors import InputError
-from ..experiment import Experiment, to_toml
+from ..experiment import Experiment, part_name, to_toml
 from ..task import Task, make_task
 from .keys import name_of, write_certificates, write_node_key
 from .roll import Rules
@@ -27,8 +29,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: bool) -> None:
     """All of it or nothing; what is made can be read, changed, and copied to where it belongs."""
     exp = replace(exp, parties=sites)
-    host, port = check(folder, exp, sites, address)
-    task = make_task(exp) if with_data else None
+    host, port = check(folder, exp, sites, address, with_data)
+    whole = replace(exp, validation=None, patience=None)  # each site keeps its validation samples apart itself
+    task = make_task(whole) if with_data else None
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".moonfl-") as made:
         lay_out(Path(made) / "all", replace(exp, data_dir="data"), host, port)
@@ -53,6 +56,8 @@ def lay_out(folder: Path, exp: Experiment, host: str, port: int) -> None:
     write(folder / "app" / "pyproject.toml", "app.toml", {"RULES": tomli_w.dumps(rules).strip(), "SECRETS": hashes})
     write(folder / "app" / "moonfl_app.py", "moonfl_app.py", {})
     (folder / "app" / "experiment.toml").write_text(to_toml(exp), encoding="utf-8")
+    for path in own_modules(exp):
+        shutil.copy(path, folder / "app" / path.name)
     write(folder / "server" / "start.sh", "server.sh", values, run=True)
     write(folder / "server" / "register.sh", "register.sh", values, run=True)
     write(folder / "README.md", "README.md", values)
@@ -65,13 +70,13 @@ def lay_out(folder: Path, exp: Experiment, host: str, port: int) -> None:
         write_node_key(site / "key")
 
 
-def check(folder: Path, exp: Experiment, sites: int, address: str) -> tuple[str, int]:
+def check(folder: Path, exp: Experiment, sites: int, address: str, with_data: bool) -> tuple[str, int]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there and not empty; name a new folder")
     check_path(folder)
     if sites < 2:
         raise InputError(f"a federation needs at least 2 sites, not {sites}")
-    if exp.partition == "column":
+    if exp.partition == "column" and not with_data:
         raise InputError("at sites the data are dealt already; leave partition=column out")
     host, _, port = address.rpartition(":")
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?", host) or not port.isdecimal():
@@ -85,6 +90,18 @@ def check_path(path: Path) -> None:
     """Paths go through the configuration of Flower, which has no way to quote these."""
     if set(str(path.absolute())) & set('"\\\n'):
         raise InputError(f"{path}: Flower can have no quotation marks and no backslashes in a path")
+
+
+def own_modules(exp: Experiment) -> list[Path]:
+    """Files beside the user that hold her method, server step or model: the app takes them along to the sites.
+
+    What is in a package is not taken: that must be installed at the server and at every site, as moonfl is.
+    """
+    named = [part_name(exp.algorithm), part_name(exp.server), str(exp.model)]
+    modules = {name.partition(":")[0] for name in named if ":" in name}
+    found = [importlib.util.find_spec(module) for module in sorted(modules) if "." not in module]
+    paths = [Path(spec.origin) for spec in found if spec is not None and spec.origin is not None]
+    return [path for path in paths if path.suffix == ".py" and path.name != "__init__.py"]
 
 
 def is_address(host: str) -> bool:

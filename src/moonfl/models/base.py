@@ -60,7 +60,9 @@ class Whole(nn.Module):
 
 
 def laid_out(model: nn.Module, layout: torch.memory_format) -> nn.Module:
-    """The model with its tensors in that layout."""
+    """The model with its tensors in that layout, unless it has some (of 3-D convolutions) that cannot be."""
+    if any(tensor.dim() == 5 for tensor in model.state_dict().values()):
+        return model
     return model.to(memory_format=layout)  # type: ignore[call-overload, no-any-return]  # torch's stubs know it not
 
 

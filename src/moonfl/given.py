@@ -1,0 +1,163 @@
+"""moonfl.federate: anybody's model over anybody's data, in a few lines of Python."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+
+from . import api, settings
+from .algorithms import MOON, FedAvg
+from .checkpoint import fingerprint
+from .data.augment import by_type
+from .data.base import Dataset, Examples
+from .data.npz import classes_of, examples
+from .errors import InputError, unknown
+from .experiment import OWN, PARTS, Experiment, find_part
+from .models import Own, make_encoder
+from .models.base import probe
+from .record import Result
+from .rundir import holds_a_run
+from .task import make_task
+
+Data = tuple[Any, Any] | TorchDataset[Any]  # x [N, ...] and y [N] as arrays, tensors or lists; or a data set of pairs
+Parties = Sequence[Data] | Mapping[str, Data]
+COLUMN = "party"
+SETTLED = ("dataset", "data_dir", "label", "ignore", "image_size", "partition", "parties", "beta", "min_samples",
+           "partition_seed", "column", "scale")  # fmt: skip  # by the data that are given
+USUAL = MOON(mu=1.0)
+
+
+def federate(
+    model: Own,
+    parties: Parties,
+    test: Data | Parties | None = None,
+    algorithm: FedAvg | str = USUAL,
+    rounds: int = 20,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    workers: int | None = None,
+    state_memory: int | None = None,
+    watch: api.Watch = lambda fact: None,
+    **experiment: Any,
+) -> Result:
+    """Train one model over parties that each have data of their own.
+
+    `model`: a module, a function that makes one (of nothing, or of the shape of a sample), or a name such as "mlp". A
+    module that gives features [B, F] is an encoder, and gets the projection head and the output layer; one that gives
+    (z, logits) is taken as it is. `parties`: in a list, or by name, each party's (x, y) as arrays, or its torch data
+    set. `test`: one test set, or a list or dict of one for each party; None: of each party's samples a share
+    (`holdout`) is held out. `out`: the run directory; with `resume`, a run that is there goes on, with `force` it is
+    overwritten. Everything else is a setting of an Experiment, such as epochs=5, lr=0.1, server=moonfl.Momentum().
+    """
+    given = _read(model, parties, test, experiment)
+    exp = _experiment(model, len(given.names), algorithm, rounds, experiment)
+    task = replace(make_task(exp, given.data, model), names=given.names)
+    if given.test_party is not None:
+        task = replace(task, test_party=given.test_party)
+    engine: dict[str, Any] = {"workers": workers, "state_memory": state_memory, "task": task, "watch": watch}
+    if resume and out is None:
+        raise InputError("resume=True goes on with the run that out names; name it")
+    if out is not None and resume and holds_a_run(Path(out)):
+        if fingerprint(api.experiment_of(Path(out))) != fingerprint(exp):
+            raise InputError(f"{out} holds a run with other settings; name another out, or leave resume out")
+        return api.resume(out, **engine)
+    return api.run(exp, out, force=force, **engine)
+
+
+def _experiment(model: Own, parties: int, algorithm: FedAvg | str, rounds: int, given: dict[str, Any]) -> Experiment:
+    for key in given:
+        if key in SETTLED:
+            raise InputError(f"{key} means nothing here: federate takes the parties as they are")
+        if key not in settings.names(Experiment):
+            raise unknown("setting", key, [name for name in settings.names(Experiment) if name not in SETTLED])
+    parts = {"algorithm": algorithm, **{part: given[part] for part in PARTS if part in given}}
+    built = {part: find_part(part, value)() if isinstance(value, str) else value for part, value in parts.items()}
+    name = model if isinstance(model, str) else OWN
+    dealt = {"dataset": "given", "model": name, "partition": "column", "column": COLUMN, "parties": parties}
+    return Experiment(**{**given, **dealt, "rounds": rounds, **built})
+
+
+class _Given(NamedTuple):
+    data: Dataset
+    names: tuple[str, ...]
+    test_party: Tensor | None
+
+
+class _Part(NamedTuple):
+    """One party's data, or a test set."""
+
+    where: str  # for messages
+    x: NDArray[np.generic]
+    y: NDArray[np.generic]
+
+
+def _read(model: Own, parties: Parties, test: Data | Parties | None, given: dict[str, Any]) -> _Given:
+    names, own = _each(parties, "party")
+    held: list[_Part] = []
+    test_party = None
+    if isinstance(test, Mapping | list):
+        test_names, held = _each(test, "the test set of party")
+        if test_names != names:
+            raise InputError(f"test has the parties {', '.join(test_names)}, parties are {', '.join(names)}")
+        test_party = torch.repeat_interleave(torch.tensor([len(part.y) for part in held]))
+    elif test is not None:
+        held = [_part("the test set", test)]
+    parts = [*own, *held]
+    for part in parts:
+        if part.x.shape[1:] != own[0].x.shape[1:]:
+            shapes = [list(p.x.shape[1:]) for p in (part, own[0])]
+            raise InputError(f"{part.where} has samples of shape {shapes[0]}, {own[0].where} of {shapes[1]}")
+    classes = tuple(str(given["classes"]).split(",")) if given.get("classes") else classes_of([p.y for p in parts])
+    whole = _takes_whole_numbers(model, parts, len(classes))
+    made = [examples(f"{part.where}: ", part.x, part.y, classes, whole=whole) for part in parts]
+    train, kept = _together(made[: len(own)]), _together(made[len(own) :]) if held else None
+    columns: dict[str, NDArray[np.generic]] = {COLUMN: np.repeat(np.arange(len(own)), [len(part.y) for part in own])}
+    preparation = by_type(train.x.dtype, len(train.x.shape) - 1)
+    return _Given(Dataset(train, kept, classes, preparation, columns), names, test_party)
+
+
+def _each(parties: Parties, what: str) -> tuple[tuple[str, ...], list[_Part]]:
+    by_name = parties if isinstance(parties, Mapping) else {str(i): data for i, data in enumerate(parties)}
+    if not by_name:
+        raise InputError("there are no parties: give a list of (x, y), or a dict of them by name")
+    names = tuple(str(name) for name in by_name)
+    return names, [_part(f"{what} {name}", data) for name, data in zip(names, by_name.values(), strict=True)]
+
+
+def _part(where: str, data: object) -> _Part:
+    if isinstance(data, TorchDataset):
+        items = [data[i] for i in range(len(data))]  # type: ignore[arg-type]  # those with a length
+        if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
+            raise InputError(f"{where}: a data set must give (x, y) for each sample")
+        data = (torch.stack([torch.as_tensor(x) for x, _ in items]), [int(y) for _, y in items]) if items else ([], [])
+    if not isinstance(data, tuple) or len(data) != 2:
+        raise InputError(f"{where} is {type(data).__name__}; give (x, y) or a torch data set")
+    try:
+        x, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else np.asarray(part) for part in data)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+    return _Part(where, x, y.astype(np.int64) if y.dtype.kind == "b" else y)
+
+
+def _takes_whole_numbers(model: Own, parts: list[_Part], classes: int) -> bool:
+    """Whether the samples are whole numbers and the model wants them so, as one that begins with an embedding does."""
+    if isinstance(model, str) or not all(part.x.dtype.kind in "iu" and part.x.dtype != np.uint8 for part in parts):
+        return False
+    shape = parts[0].x.shape[1:]
+    try:
+        probe(make_encoder(model, shape), shape, torch.int64, classes)
+    except InputError:
+        return False
+    return True
+
+
+def _together(parts: list[Examples]) -> Examples:
+    return Examples(torch.cat([x for x, _ in parts if isinstance(x, Tensor)]), torch.cat([y for _, y in parts]))

@@ -1,0 +1,178 @@
+"""moonfl.federate: somebody's arrays and modules; and every encoder with every method."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_contract import same
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+import moonfl
+from moonfl import MOON, Experiment, InputError
+from moonfl.algorithms import ALGORITHMS
+from moonfl.models import ENCODERS
+from moonfl.task import make_task
+
+QUICK: dict[str, Any] = {"rounds": 2, "epochs": 2, "batch_size": 8, "out_dim": 8, "workers": 1}
+
+
+def clusters(n: int, seed: int, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Far from 0 and of very different sizes, as measurements are."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % classes
+    return 1000 + 100 * (np.eye(classes, 5)[y] + 0.1 * rng.normal(size=(n, 5))), y
+
+
+PARTIES = {f"clinic {k}": clusters(40 + k, k) for k in range(3)}
+
+
+def encoder() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 16), nn.ReLU())
+
+
+class Both(nn.Module):
+    """A module that gives z and logits itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features, self.out = nn.Linear(5, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.features((x - 1000) / 100)
+        return z, self.out(z)
+
+
+def test_it_learns_and_gives_history_and_directory(tmp_path: Path) -> None:
+    result = moonfl.federate(encoder, PARTIES, out=tmp_path / "run", **(QUICK | {"rounds": 8, "epochs": 4}))
+    assert result.accuracy > 0.95
+    assert [fact["round"] for fact in result.rounds] == list(range(1, 9))
+    assert result.directory == tmp_path / "run"
+    assert result.experiment.algorithm == MOON(mu=1.0)
+
+
+def test_the_test_set_is_the_users_where_there_is_one() -> None:
+    test = clusters(30, 9)
+    for given in (test, TensorDataset(torch.from_numpy(test[0]), torch.from_numpy(test[1]))):
+        exp_rounds = moonfl.federate(encoder, PARTIES, given, **QUICK).rounds
+        assert sum(party["samples"] for party in exp_rounds[0]["parties"]) == 40 + 41 + 42
+    per_party = {name: clusters(10, 5 + k) for k, name in enumerate(PARTIES)}
+    each = moonfl.federate(encoder, PARTIES, per_party, **QUICK)
+    assert sum(party["samples"] for party in each.rounds[0]["parties"]) == 40 + 41 + 42
+
+
+def test_lists_tensors_and_data_sets_are_the_same() -> None:
+    arrays = list(PARTIES.values())
+    tensors = [(torch.from_numpy(x).float(), torch.from_numpy(y)) for x, y in arrays]
+    sets = [TensorDataset(x, y) for x, y in tensors]
+    first, *others = (moonfl.federate("mlp", parties, **QUICK).models for parties in (arrays, tensors, sets))
+    assert all(same(first, other) for other in others)
+
+
+def test_a_module_that_gives_both_is_taken_as_it_is() -> None:
+    result = moonfl.federate(Both, PARTIES, **QUICK)
+    names = {"model.features.weight", "model.features.bias", "model.out.weight", "model.out.bias"}
+    assert result.models["global"].keys() == names
+
+
+def test_a_module_with_weights_starts_from_them() -> None:
+    made = Both()
+    with torch.no_grad():
+        made.out.bias.fill_(7.0)
+    result = moonfl.federate(made, PARTIES, **(QUICK | {"rounds": 1, "epochs": 1, "lr": 1e-9}))
+    assert torch.allclose(result.models["global"]["model.out.bias"], torch.full((3,), 7.0), atol=1e-3)
+
+
+def test_whole_numbers_stay_so_for_an_embedding_and_only_for_it() -> None:
+    rng = np.random.default_rng(0)
+    texts = [(rng.integers(0, 9, (30, 6)), np.arange(30) % 2) for _ in range(2)]
+
+    def embedding() -> nn.Module:
+        return nn.Sequential(nn.Embedding(9, 4), nn.Flatten())
+
+    assert moonfl.federate(embedding, texts, **QUICK).rounds[-1]["loss"] < 5
+    assert moonfl.federate(lambda: nn.Linear(6, 4), texts, **QUICK).rounds[-1]["loss"] < 5
+
+
+def test_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(fact: dict[str, Any]) -> None:
+        if fact["round"] == 2:
+            raise StopError
+
+    settings = QUICK | {"rounds": 4}
+    with pytest.raises(StopError):
+        moonfl.federate(encoder, PARTIES, out=tmp_path / "run", watch=stop, **settings)
+    resumed = moonfl.federate(encoder, PARTIES, out=tmp_path / "run", resume=True, **settings)
+    assert same(resumed.models, moonfl.federate(encoder, PARTIES, **settings).models)
+    with pytest.raises(InputError, match="other settings"):
+        moonfl.federate(encoder, PARTIES, out=tmp_path / "run", resume=True, **(settings | {"lr": 0.5}))
+    with pytest.raises(InputError, match="other shapes"):
+        moonfl.federate(lambda: nn.Linear(5, 2), PARTIES, out=tmp_path / "run", resume=True, **settings)
+    with pytest.raises(InputError, match="already holds a run"):
+        moonfl.federate(encoder, PARTIES, out=tmp_path / "run", **settings)
+    with pytest.raises(InputError, match=r"handed to moonfl\.federate"):
+        moonfl.resume(tmp_path / "run")
+
+
+WRONG = [
+    ({"parties": []}, "there are no parties"),
+    ({"parties": [np.zeros((3, 2))]}, "party 0 is ndarray; give"),
+    ({"parties": {"a": clusters(9, 0), "b": (np.zeros((4, 7)), np.zeros(4, int))}},
+     "party b has samples of shape .7., party a of .5."),
+    ({"parties": {"a": (np.zeros((4, 5)), np.zeros(3, int))}}, "party a: x"),
+    ({"parties": {"a": (np.full((4, 5), np.nan), np.zeros(4, int))}}, "party a: x has a value that is not finite"),
+    ({"parties": {"a": (np.zeros((4, 5)), np.zeros(4))}}, "party a: y holds float64"),
+    ({"test": {"clinic 0": clusters(9, 0)}}, "test has the parties clinic 0, parties are clinic 0, clinic 1"),
+    ({"epoch": 3}, "unknown setting 'epoch'; did you mean epochs"),
+    ({"beta": 0.1}, "beta means nothing here"),
+    ({"algorithm": "mon"}, "unknown algorithm 'mon'; did you mean moon"),
+    ({"model": "ml"}, "unknown model 'ml'; did you mean mlp"),
+    ({"model": 3}, "must be a module, a function that makes one, or a name"),
+    ({"model": lambda: 3}, "makes int, not a torch.nn.Module"),
+    ({"model": lambda: nn.Linear(4, 2)}, r"cannot take samples of shape \[5\]"),
+    ({"model": lambda: nn.Unflatten(1, (5, 1))}, r"gives \[2, 5, 1\]; it must give features"),
+    ({"resume": True}, "name it"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_wrong_input_gets_a_clear_message(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        moonfl.federate(**({"model": encoder, "parties": PARTIES} | QUICK | change))
+
+
+def made(shape: tuple[int, ...], dtype: type) -> list[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return [((rng.random((12, *shape)) * 200).astype(dtype), np.arange(12) % 2) for _ in range(2)]
+
+
+SHAPES: dict[str, tuple[tuple[int, ...], type]] = {
+    "mlp": ((5,), np.float32), "simple-cnn": ((3, 16, 16), np.uint8), "resnet18": ((3, 8, 8), np.uint8),
+    "resnet50": ((3, 8, 8), np.uint8), "cnn1d": ((3, 24), np.float64),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_every_encoder_with_every_method(encoder: str, algorithm: str) -> None:
+    result = moonfl.federate(
+        encoder, made(*SHAPES[encoder]), algorithm=algorithm, rounds=1, epochs=1, batch_size=4, out_dim=8, workers=1
+    )
+    assert np.isfinite(result.rounds[0]["loss"])
+
+
+def test_signals_with_time_first_or_last_are_the_same_to_the_cnn() -> None:
+    parties = made((3, 24), np.float64)
+    turned = [(x.transpose(0, 2, 1), y) for x, y in parties]
+    first, other = (moonfl.federate("cnn1d", of, **QUICK) for of in (parties, turned))
+    assert [fact["loss"] for fact in first.rounds] == pytest.approx([fact["loss"] for fact in other.rounds], rel=1e-5)
+
+
+def test_given_data_cannot_be_read_again() -> None:
+    with pytest.raises(InputError, match=r"handed to moonfl\.federate"):
+        make_task(Experiment(dataset="given"))

@@ -1,0 +1,138 @@
+"""Methods, server steps and models of one's own by dotted path; unknown names get the nearest."""
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_contract import same
+
+import moonfl
+from moonfl import Experiment, cli
+from moonfl.experiment import from_toml, override, to_toml
+
+METHOD = """
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+import moonfl
+from moonfl.settings import setting
+
+
+@dataclass(frozen=True)
+class Small(moonfl.FedAvg):
+    lam: float = setting(0.1, "weight of the penalty; 0 is FedAvg", low=0)
+
+    def local_loss(self, party):
+        def loss(model, batch):
+            z, logits = model(batch.x)
+            return party.supervised(logits, batch) + self.lam * z.square().mean()
+
+        return loss
+
+
+@dataclass(frozen=True)
+class Halfway(moonfl.Average):
+    def step(self, params, combined, memory):
+        return {k: (v + combined[k]) / 2 for k, v in params.items()}, memory
+
+
+def narrow(shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], 7), nn.ReLU())
+
+
+class NotOne:
+    pass
+
+
+plain = 3
+"""
+OWN = ["algorithm=mymethod:Small", "lam=0.5", "server=mymethod:Halfway", "model=mymethod:narrow"]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module in the current folder, as a user has it."""
+    (tmp_path / "mymethod.py").write_text(METHOD)
+    (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
+    (tmp_path / "worse.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    return tmp_path
+
+
+def own_experiment(**more: Any) -> Experiment:
+    return replace(override(Experiment(parties=3, rounds=2, epochs=1), OWN), **more)
+
+
+def test_ones_own_method_and_model_by_dotted_path(module: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the command line, by workers and by none, stopped and resumed: the same bits."""
+    words = [*OWN, "parties=3", "epochs=1", "rounds=2"]
+    assert cli.main(["run", *words, "--out", "run", "--workers", "2"]) == 0, capsys.readouterr().err
+    assert cli.main(["resume", "run"]) == 0
+    assert cli.main(["report", "run", "--out", "report"]) == 0
+    exp = from_toml(Path("run/experiment.toml"))
+    assert exp.algorithm.lam == 0.5
+    alone = moonfl.run(exp, workers=1)
+    assert alone.models["global"]["encoder.1.weight"].shape == (7, 64)
+    assert same(alone.models, moonfl.resume("run").models)
+    plain = moonfl.run(override(exp, ["server=average"]), workers=1)
+    assert not same(alone.models, plain.models)
+
+
+def test_a_dotted_path_survives_the_file(module: Path) -> None:
+    exp = own_experiment()
+    Path("e.toml").write_text(to_toml(exp))
+    assert from_toml(Path("e.toml")) == exp
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("algorithm=mymethod:Smal", "unknown algorithm in mymethod 'Smal'; did you mean Small"),
+        ("algorithm=mymthod:Small", "there is no module 'mymthod' in the current folder"),
+        ("algorithm=mymethod:NotOne", "it must be a dataclass that extends FedAvg"),
+        ("algorithm=mymethod:plain", "it must be a dataclass that extends FedAvg"),
+        ("server=mymethod:Small", "it must be a dataclass that extends Average"),
+        ("algorithm=broken:X", "importing broken failed: No module named 'nothing_of_this_name'"),
+        ("algorithm=worse:X", "importing worse failed: ZeroDivisionError"),
+        ("algorithm=__main__:Gone", "was made in a script"),
+        ("model=mymethod:narow", "unknown model in mymethod 'narow'; did you mean narrow"),
+        ("model=mymethod:plain", "it must be a module, a function that makes one, or a name"),
+    ],
+)
+def test_a_wrong_dotted_path_is_told(word: str, message: str, module: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", word, "--out", "run"]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_a_setting_of_ones_own_method_is_checked(module: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "algorithm=mymethod:Small", "lm=3"]) == 2
+    assert "unknown key 'lm'; did you mean lam" in capsys.readouterr().err
+    assert cli.main(["run", "algorithm=mymethod:Small", "lam=-1"]) == 2
+    assert "algorithm.lam must be >= 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rnu"], "unknown command 'rnu'; did you mean run"),
+        (["run", "--jsn"], "unknown word for moonfl run '--jsn'; did you mean --json"),
+        (["reproduce", "--scale", "smal"], "unknown scale 'smal'; did you mean small"),
+        (["run", "dataset=cvs"], "unknown dataset 'cvs'; did you mean csv"),
+        (["run", "model=cnn2d"], "unknown model 'cnn2d'; did you mean cnn1d"),
+    ],
+)
+def test_an_unknown_word_gets_the_nearest(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):  # how argparse ends, with status 2
+        assert cli.main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_unknown_name_of_the_library_gets_the_nearest() -> None:
+    with pytest.raises(AttributeError, match="did you mean federate"):
+        _ = moonfl.federat
