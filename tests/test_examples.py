@@ -1,0 +1,75 @@
+"""The scripts of examples/, at reduced length."""
+
+import runpy
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from problems import TINY, gaussians, train
+
+from moonfl import FedAvg, cli
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str, words: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+def test_every_example_is_tested_and_described() -> None:
+    readme = (EXAMPLES / "README.md").read_text()
+    for path in EXAMPLES.glob("*.py"):
+        assert f"`{path.name}`" in readme
+        assert f'"{path.name}"' in Path(__file__).read_text() or f'"{path.stem}:' in Path(__file__).read_text()
+
+
+def motion(people: int = 12, each: int = 24) -> dict[str, np.ndarray]:
+    """Windows whose activity can be heard: another frequency each, another loudness for each person."""
+    rng, time = np.random.default_rng(0), np.arange(128)
+    subject, y = np.repeat(np.arange(1, people + 1), each), np.tile(np.arange(6), people * each // 6)
+    wave = np.sin(time * (1 + y[:, None]) / 10) * (1 + subject[:, None] / 10)
+    return {"x": (wave[:, :, None] + 0.1 * rng.normal(size=(len(y), 128, 6))).astype(np.float32), "y": y, "subject": subject}
+
+
+def test_hapt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "hapt.npz", **motion())
+    run("hapt.py", [tmp_path / "hapt.npz", "--rounds", 2, "--seeds", 1], monkeypatch)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "10 people train, 48 windows of 2 others judge"
+    assert [line.split()[0] for line in lines[1:]] == ["SOLO", "FedAvg", "MOON", "FedAvgM"]
+
+
+def test_hapt_from_the_publishers_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = tmp_path / "RawData"
+    raw.mkdir()
+    signal = np.arange(400 * 3).reshape(400, 3)
+    np.savetxt(raw / "acc_exp01_user05.txt", signal)
+    np.savetxt(raw / "gyro_exp01_user05.txt", -signal)
+    (raw / "labels.txt").write_text("1 5 5 1 256\n1 5 7 257 300\n1 5 2 301 400\n")
+    read = runpy.run_path(str(EXAMPLES / "hapt.py"))["read"]
+    x, y, subject = read(tmp_path)
+    assert (y.tolist(), subject.tolist()) == ([4, 4, 4], [5, 5, 5])
+    assert x.shape == (3, 128, 6)
+    assert x[1, 0].tolist() == [192, 193, 194, -192, -193, -194]
+
+
+def test_clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("clinics.py", ["--rounds", 3, "--seeds", 1, "--out", tmp_path / "model"], monkeypatch)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("benign, of how many: 114/114")
+    assert [line.split()[0] for line in lines[1:4]] == ["FedAvg", "SCAFFOLD", "MOON"]
+    assert (tmp_path / "model" / "model.pt2").exists()
+
+
+def test_a_method_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    words = ["digits-fedavg", "algorithm=proximal_z:ProximalZ", "lam=0.5", "rounds=1", "parties=3", "epochs=1"]
+    assert cli.main(["run", *words, "--out", str(tmp_path / "run")]) == 0
+    method, task = runpy.run_path(str(EXAMPLES / "proximal_z.py"))["ProximalZ"], gaussians()
+    drifts = []
+    for algorithm in (FedAvg(), method(lam=0.0), method(lam=20.0)):
+        drifts.append(train(replace(TINY, algorithm=algorithm), task).params["head.2.weight"].norm().item())
+    assert drifts[0] == drifts[1] != drifts[2]
