@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .api import resume, run
     from .errors import InputError, RunError
     from .experiment import Experiment
+    from .exports import export, load_model
     from .given import federate
     from .record import Result
     from .servers import Adam, Average, Momentum, Yogi
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 __version__ = metadata.version("moonfl")
 __all__ = [
     "MOON", "Adam", "Average", "Experiment", "FedAvg", "FedDyn", "FedNova", "FedProx", "InputError", "Momentum",
-    "Result", "RunError", "Scaffold", "Solo", "Yogi", "federate", "resume", "run",
+    "Result", "RunError", "Scaffold", "Solo", "Yogi", "export", "federate", "load_model", "resume", "run",
 ]  # fmt: skip
 _HOMES = {
-    "federate": "given",
     "run": "api",
     "resume": "api",
+    "federate": "given",
+    "export": "exports",
+    "load_model": "exports",
     "InputError": "errors",
     "RunError": "errors",
     "Experiment": "experiment",

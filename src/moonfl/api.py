@@ -104,11 +104,11 @@ def resume(
         return _carry_on(Recorder(exp, task, watch, directory, states, facts), engine or local(workers), found)
 
 
-def experiment_of(directory: Path) -> Experiment:
-    """What a run directory is a run of."""
+def experiment_of(directory: Path, device: str | None = None) -> Experiment:
+    """What a run directory is a run of; `device`: for work elsewhere than where it was trained."""
     if not (directory / SETTINGS).exists():
         raise InputError(f"{directory} holds no run: there is no {SETTINGS} in it")
-    return from_toml(directory / SETTINGS)
+    return from_toml(directory / SETTINGS, {"device": device} if device else None)
 
 
 def same_model(server: Server, params: Params) -> bool:
@@ -121,8 +121,12 @@ def local(workers: int | None) -> MakeEngine:
 
 def _carry_on(recorder: Recorder, make: MakeEngine, found: Checkpoint | None) -> Result:
     exp, task, done = recorder.exp, recorder.task, (found.rounds, found.server) if found else None
+
+    def result(server: Server) -> Result:
+        return Result(exp, recorder.facts, exp.algorithm.deployed(server), task.blueprint(), recorder.directory)
+
     if found is not None and found.rounds == exp.rounds:
-        return Result(exp, recorder.facts, exp.algorithm.deployed(found.server), recorder.directory)
+        return result(found.server)
     with contextlib.closing(make(exp, task, recorder.states)) as engine:
         server = run_federation(exp, task, engine, recorder, done)
-    return Result(exp, recorder.facts, exp.algorithm.deployed(server), recorder.directory)
+    return result(server)

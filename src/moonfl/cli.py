@@ -1,4 +1,6 @@
-"""The command line: moonfl run | resume | list | partition | data | reproduce | report | compare | bench | flower."""
+"""The command line: moonfl run | resume | export | list | partition | data | reproduce | report | compare | bench |
+flower.
+"""
 
 import argparse
 import importlib
@@ -78,6 +80,10 @@ def count(text: str) -> int:
     return int(number(text, "a whole number from 1 up, such as 3", lambda: int(text), lambda value: value >= 1))
 
 
+def party(text: str) -> int:
+    return int(number(text, "the number of a party, from 0 up", lambda: int(text), lambda value: value >= 0))
+
+
 def size(text: str) -> int:
     """Bytes from 500M, 2G or a plain number."""
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -129,6 +135,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     sub.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     add_workers(sub)
     add_memory(sub)
+    add_export(add("export", "write the trained model to files that need no run directory, and no moonfl"))
     add("list_presets", "list the presets, with the paper's accuracy", name="list")
     sub = add_what(add("partition", "show who has which samples, as a table and a heat map"))
     sub.add_argument("--out", metavar="FILE", default="partition.png", help="the heat map, .png or .svg")
@@ -162,6 +169,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if getattr(args, "out", None) == "":
         args.parser.error("--out must name something")
     return args
+
+
+def add_export(sub: Parser) -> None:
+    sub.add_argument("directory", metavar="RUN", help="the run directory")
+    sub.add_argument("--out", metavar="DIR", help="where the files go (default: RUN/export)")
+    sub.add_argument("--party", type=party, metavar="N", help="whose model, where each party has its own (SOLO)")
+    sub.add_argument("--best", action="store_true", help="of the round with the best validation accuracy")
+    sub.add_argument("--data-dir", metavar="DIR", help="where data sets lie now, if they were moved")
+    sub.add_argument("--force", action="store_true", help="write into DIR whatever is in it")
 
 
 def add_what(sub: Parser) -> Parser:

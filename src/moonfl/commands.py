@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import api, presets, settings
+from . import api, exports, presets, settings
 from .algorithms import ALGORITHMS
 from .data import DATASETS, directory, load
 from .data.download import get
@@ -39,6 +39,16 @@ def resume(args: argparse.Namespace) -> None:
     given = {"previous": args.previous, "data_dir": args.data_dir}
     with Progress(exp.rounds) as progress:
         finish(args, out, lambda: api.resume(out, **given, watch=progress, **engine(args)))
+
+
+def export(args: argparse.Namespace) -> None:
+    given = {key: getattr(args, key) for key in ("out", "party", "best", "data_dir", "force")}
+    made = exports.export(args.directory, **given)
+    print(f"{made.model}, is in {made.directory}")
+    print(
+        f"checked on {made.checked}: z and logits of both files differ from the run's own by at most "
+        f"{made.difference:.0e} of their largest (allowed: {exports.TOLERANCE:.0e})"
+    )
 
 
 def engine(args: argparse.Namespace) -> dict[str, Any]:

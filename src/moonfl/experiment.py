@@ -190,8 +190,8 @@ def to_toml(exp: Experiment, facts: dict[str, dict[str, str]] | None = None) -> 
     return tomli_w.dumps(to_dict(exp) | (facts or {}))
 
 
-def from_toml(path: Path) -> Experiment:
-    values = read_toml(path)
+def from_toml(path: Path, changes: dict[str, str] | None = None) -> Experiment:
+    values = read_toml(path) | (changes or {})
     try:
         return from_dict(values)
     except InputError as error:

@@ -10,13 +10,16 @@ from pathlib import Path
 
 from . import checkpoint, robust
 from .analysis import analyse
-from .errors import DivergenceError, RunError
+from .deployed import Blueprint, Deployed
+from .errors import DivergenceError, InputError, RunError
 from .experiment import Experiment, to_dict
 from .files import append_line, write_atomically
 from .rundir import CHECKPOINT, FINAL, ROUNDS, Fact
 from .states import States
 from .task import Score, Task
 from .types import Params, Server, Update
+
+GLOBAL = "global"  # the name of the model that all parties trained
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,18 @@ class Result:
     experiment: Experiment
     rounds: list[Fact]
     models: dict[str, Params]  # what was evaluated: "global", w^T with its buffers; under SOLO each party's
+    blueprint: Blueprint  # what makes a module of them
     directory: Path | None = None
+
+    @property
+    def model(self) -> Deployed:
+        """The trained model in eval mode, which takes samples as they are stored."""
+        if GLOBAL not in self.models:
+            raise InputError(
+                f"every party has a model of its own ({', '.join(self.models)}); "
+                "result.blueprint.deployed(result.models[NAME]) is the module of one"
+            )
+        return self.blueprint.deployed(self.models[GLOBAL])
 
     @property
     def accuracy(self) -> float:

@@ -17,6 +17,7 @@ from .data.base import Dataset, Examples
 from .data.images import Images
 from .data.moments import moments, scales, scales_shape
 from .data.partition import Index, Partition, by_column, dirichlet, held_out, iid
+from .deployed import SAMPLES, Blueprint
 from .errors import InputError, unknown
 from .experiment import HOLDOUT, Experiment
 from .models import Own, build_model
@@ -90,6 +91,12 @@ class Task:
             "classes": list(self.classes), "counts": counts, **names, "shape": list(shape), "dtype": dtype,
             "sha256": hash_of(*parties, *held),
         }  # fmt: skip
+
+    def blueprint(self) -> Blueprint:
+        """What makes a model of its weights when the run is over; of the data it keeps a few test samples alone."""
+        x = self.test.take(torch.arange(min(SAMPLES, len(self.test.y)))).x
+        samples = x if len(x) > 0 else None
+        return Blueprint(self.build, tuple(x.shape[1:]), x.dtype, self.classes, self.preparation, samples)
 
     def counts(self, examples: Examples) -> list[int]:
         """Samples of each class."""

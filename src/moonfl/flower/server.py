@@ -130,12 +130,12 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
         raise InputError(f"the sites have samples of type {sites[0]['dtype']}; only bytes and float32 are known here")
     build, batch_norm = make_builder(exp, shape, dtype, len(classes))
     shared = scales([moments_of(facts) for facts in sites], shape) if standardises(build) else None
-    held = Examples(torch.zeros(0, *shape), torch.zeros(0, dtype=torch.long))
+    held = Examples(torch.zeros(0, *shape, dtype=dtype), torch.zeros(0, dtype=torch.long))
     if test:
         arrays = read_npz(Path(test))
         held = arrays.train if arrays.test is None else arrays.test
-        if tuple(held.x.shape[1:]) != shape or arrays.classes != classes:
-            raise InputError(f"{test} has not the shape {list(shape)} and the classes that the sites have")
+        if tuple(held.x.shape[1:]) != shape or held.x.dtype != dtype or arrays.classes != classes:
+            raise InputError(f"{test} has not the shape {list(shape)}, the type {dtype} and the classes of the sites")
     elif not any(facts["held_out"] for facts in sites):
         raise InputError("no site holds data out and the server has no test set: nobody could judge the model")
     preparation = source(exp.dataset).preparation or by_type(dtype, len(shape))

@@ -1,0 +1,150 @@
+"""model.safetensors: weights and buffers by name, and in its head all that rebuilds the network."""
+
+import json
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from safetensors.torch import save
+
+from .. import tree
+from ..data.augment import Preparation
+from ..deployed import Blueprint, Deployed, described
+from ..errors import InputError
+from ..experiment import OWN, Experiment, part_name, to_dict
+from ..models import Own
+from ..task import make_builder
+from ..types import Params
+
+WEIGHTS, PROGRAM, README = "model.safetensors", "model.pt2", "README.md"
+BUILDING = ("model", "head", "out_dim", "standardise")  # the settings that decide the network
+OF_THE_MACHINE = ("data_dir", "device")  # those that are nobody's business elsewhere
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A trained model and what is told of it."""
+
+    experiment: Experiment
+    blueprint: Blueprint
+    params: Params
+    name: str  # global, best, or whose: party0
+    fact: dict[str, Any]  # what is recorded of the run's last round
+
+    @property
+    def model(self) -> str:
+        """Which it is, in words."""
+        round = f"round {self.fact['round']} of {self.experiment.rounds}"
+        if self.name == "best":
+            return f"the model of the round with the best validation accuracy, up to {round}"
+        accuracy = self.fact.get("accuracies", {}).get(self.name, self.fact["accuracy"])
+        whose = f"party {self.name.removeprefix('party')}'s" if self.name.startswith("party") else "the global"
+        return f"{whose} model after {round}, accuracy {100 * accuracy:.1f} %"
+
+
+def write(path: Path, artifact: Artifact) -> None:
+    made = artifact.blueprint
+    settings = {key: value for key, value in to_dict(artifact.experiment).items() if key not in OF_THE_MACHINE}
+    prepared = {"mean": made.preparation.mean, "std": made.preparation.std, "scale": made.preparation.scale}
+    head = {
+        "moonfl": metadata.version("moonfl"), "name": artifact.name, "round": artifact.fact["round"],
+        "experiment": settings, "shape": made.shape, "dtype": str(made.dtype), "classes": made.classes,
+        "preparation": prepared,
+    }  # fmt: skip
+    texts = {key: json.dumps(value) for key, value in head.items()}
+    path.write_bytes(save(dict(tree.copy(artifact.params)), texts))  # a file by safetensors is its owner's alone
+
+
+def load_model(path: str | Path, model: Own | None = None) -> Deployed:
+    """The model of a model.safetensors, in eval mode; it takes samples as they are stored.
+
+    `model`: the module or what makes it, where moonfl.federate was given one, which a file of weights does not hold.
+    """
+    head, params = read(Path(path))
+    try:
+        settings = {key: value for key, value in head["experiment"].items() if key in BUILDING}
+        shape, dtype = sample(head)
+        classes = tuple(str(name) for name in head["classes"])
+        given = head["preparation"]
+        mean, std = (tuple(float(value) for value in given[key]) for key in ("mean", "std"))
+        preparation = Preparation(mean, std, float(given["scale"]))
+        if settings["model"] == OWN and model is None:
+            raise InputError(
+                "the model was given in Python and is not in this file; load_model(path, model) takes it again, and "
+                "the model.pt2 beside it needs nothing"
+            )
+        build, _ = make_builder(Experiment(**settings), shape, dtype, len(classes), model)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(path, repr(error)) from None
+    wanted, found = (
+        {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
+        for tensors in (build().state_dict(), params)
+    )
+    if wanted != found:
+        odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+        raise InputError(f"{path} does not fit model={settings['model']}: it has another {odd[0]}, or none")
+    return Blueprint(build, shape, dtype, classes, preparation).deployed(params)
+
+
+def read(path: Path) -> tuple[dict[str, Any], Params]:
+    """The head and the tensors."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            head = {key: json.loads(text) for key, text in file.metadata().items()}
+            return head, {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  # no mapping
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except (OSError, ValueError, TypeError, AttributeError, safetensors.SafetensorError) as error:
+        raise damaged(path, str(error)) from None
+
+
+def damaged(path: str | Path, reason: str) -> InputError:
+    return InputError(f"{path} is not a model that `moonfl export` wrote, or is damaged: {reason}")
+
+
+def is_artifact(path: Path) -> bool:
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            return "moonfl" in (file.metadata() or {})
+    except (OSError, safetensors.SafetensorError):
+        return False
+
+
+def sample(told: dict[str, Any]) -> tuple[tuple[int, ...], torch.dtype]:
+    """Shape and type of a sample, as a file tells them."""
+    dtype = getattr(torch, str(told["dtype"]).removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"{told['dtype']} is no type of numbers")
+    return tuple(int(side) for side in told["shape"]), dtype
+
+
+def explained(artifact: Artifact) -> str:
+    """The README.md beside the files."""
+    exp, made = artifact.experiment, artifact.blueprint
+    pixels = f", pixels from 0 to {made.preparation.scale:g}" if made.deployed(artifact.params).preparation else ""
+    stored = described(made.dtype, made.shape)
+    return f"""# A model trained by federated learning
+
+{artifact.model[0].upper()}{artifact.model[1:]}; {part_name(exp.algorithm)} over {exp.parties} parties on
+{exp.dataset}, encoder {exp.model}. Made by moonfl {metadata.version("moonfl")} with torch {torch.__version__}.
+
+- `model.pt2`: the whole model, preparation of the samples included, for torch alone
+- `model.safetensors`: its weights and buffers by name; `moonfl.load_model("model.safetensors")` makes a module of them
+
+It takes any number B of samples as they are stored, {stored}{pixels}, and gives their
+representations z and logits:
+
+```python
+import torch
+model = torch.export.load("model.pt2").module()
+z, logits = model(torch.zeros(1, {", ".join(map(str, made.shape))}, dtype={made.dtype}))
+print(logits.argmax(dim=1))
+```
+
+Classes in the order of the logits: {", ".join(made.classes)}.
+"""

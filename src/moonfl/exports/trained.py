@@ -1,0 +1,115 @@
+"""A model of a run directory, and all that makes a module of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import checkpoint, states
+from ..api import experiment_of
+from ..data import directory, load, source
+from ..data.augment import by_type
+from ..data.base import Dataset
+from ..deployed import Blueprint
+from ..errors import InputError, say
+from ..experiment import OWN, Experiment
+from ..record import GLOBAL
+from ..rundir import CHECKPOINT, PARTITION, ROUNDS
+from ..task import make_builder
+from ..types import Params
+from .artifact import Artifact, sample
+
+BEST = "best.safetensors"  # in a run directory: the model of the round with the best validation accuracy
+
+
+def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None) -> Artifact:
+    """A model of the newest checkpoint."""
+    exp = experiment_of(run, device="cpu")
+    if exp.model == OWN:
+        raise InputError(
+            f"{run} is a run of a model that was given in Python and is not in the directory; "
+            "moonfl.export(result, out) exports the result that moonfl.federate returned"
+        )
+    found = checkpoint.read(run / CHECKPOINT, exp)
+    if found is None:
+        raise InputError(f"{run} has no checkpoint: no round of it is done; `moonfl resume {run}` goes on with it")
+    name, params = chosen(exp.algorithm.deployed(found.server), party, best, run)
+    return Artifact(exp, blueprint(run, exp, data_dir), params, name, fact_of(run, found.rounds))
+
+
+def chosen(models: dict[str, Params], party: int | None, best: bool, run: Path | None) -> tuple[str, Params]:
+    """The name of the model that is asked for, and the model."""
+    if GLOBAL in models and party is not None:
+        raise InputError(f"--party {party} is for runs in which each party has a model; this one has a global one only")
+    if best:
+        return "best", _best(run)
+    name = GLOBAL if party is None else f"party{party}"
+    if name not in models:
+        whose = ", ".join(sorted((name.removeprefix("party") for name in models), key=int))
+        given = "none is chosen" if party is None else f"there is no party {party}"
+        raise InputError(f"each party of this run has a model of its own, and {given}: --party is one of {whose}")
+    return name, models[name]
+
+
+def _best(run: Path | None) -> Params:
+    if run is None or not (run / BEST).exists():
+        raise InputError(
+            f"{run or 'this result'} has no {BEST}, which a run with validation=SHARE keeps of its best round; "
+            "without --best the last round's model is exported"
+        )
+    try:
+        return states.load(run / BEST)[GLOBAL]
+    except Exception as error:  # a damaged file raises nearly anything
+        raise InputError(f"{run / BEST} is damaged ({error}); without --best the last round is exported") from None
+
+
+def fact_of(run: Path, round: int) -> dict[str, Any]:
+    """What is recorded of that round."""
+    try:
+        fact = json.loads((run / ROUNDS).read_text(encoding="utf-8").splitlines()[round - 1])
+        if fact["round"] == round and float(fact["accuracy"]) >= 0:
+            return dict(fact)
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        pass
+    raise InputError(f"{run / ROUNDS} has not round {round}, which the checkpoint is of; it was changed or cut")
+
+
+def blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
+    """By what the run noted of its samples when it began, and by the data where they can be read."""
+    path = run / PARTITION
+    try:
+        told = json.loads(path.read_bytes())
+        told |= told["sites"][0] if "sites" in told else {}
+        classes = tuple(str(name) for name in told["classes"])
+        noted = sample(told) if "shape" in told else None
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise InputError(
+            f"{path} is missing or damaged ({error}); it says what samples and classes there are"
+        ) from None
+    data = _data(exp, data_dir)
+    shape, dtype = noted or _of_data(data, path)
+    if data and (_of_data(data, path) != (shape, dtype) or data.classes != classes):
+        say(f"moonfl: {exp.dataset} is not as it was when {run} began, so random inputs stand in for it")
+        data = None
+    build, _ = make_builder(exp, shape, dtype, len(classes))
+    preparation = data.preparation if data else source(exp.dataset).preparation or by_type(dtype, len(shape))
+    held = (data.test or data.train) if data else None
+    return Blueprint(build, shape, dtype, classes, preparation, held and held.x)
+
+
+def _data(exp: Experiment, data_dir: str | None) -> Dataset | None:
+    try:
+        return load(exp.dataset, directory(data_dir or exp.data_dir), exp.reading)
+    except (InputError, OSError) as error:
+        say(f"moonfl: the run's data cannot be read here, so random inputs stand in for them: {error}")
+        return None
+
+
+def _of_data(data: Dataset | None, path: Path) -> tuple[tuple[int, ...], torch.dtype]:
+    if data is None:
+        raise InputError(
+            f"{path} is of a version that did not note the shape of a sample, and the data, which have it, cannot be "
+            "read here; --data-dir DIR says where they are"
+        )
+    return tuple(data.train.x.shape[1:]), data.train.x.dtype
