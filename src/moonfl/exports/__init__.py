@@ -5,6 +5,7 @@ Both files are loaded back and must give what the run's own evaluation gives, el
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,8 @@ def whole(out: Path, force: bool) -> Iterator[Path]:
                     sync(path)
                 for name in (WEIGHTS, PROGRAM, README):
                     os.replace(Path(staged) / name, out / name)
+            for left in out.glob(f"{WRITING}*"):  # by an export that was killed
+                shutil.rmtree(left, ignore_errors=True)
             sync(out)
         finally:
             if not there:

@@ -20,6 +20,7 @@ from ..task import make_builder
 from ..types import Params
 
 WEIGHTS, PROGRAM, README = "model.safetensors", "model.pt2", "README.md"
+HEAD = "moonfl"  # of the file: one JSON text of all that is told, so that equal models are equal files
 BUILDING = ("model", "head", "out_dim", "standardise")  # the settings that decide the network
 OF_THE_MACHINE = ("data_dir", "device")  # those that are nobody's business elsewhere
 
@@ -50,12 +51,12 @@ def write(path: Path, artifact: Artifact) -> None:
     settings = {key: value for key, value in to_dict(artifact.experiment).items() if key not in OF_THE_MACHINE}
     prepared = {"mean": made.preparation.mean, "std": made.preparation.std, "scale": made.preparation.scale}
     head = {
-        "moonfl": metadata.version("moonfl"), "name": artifact.name, "round": artifact.fact["round"],
+        "version": metadata.version("moonfl"), "name": artifact.name, "round": artifact.fact["round"],
         "experiment": settings, "shape": made.shape, "dtype": str(made.dtype), "classes": made.classes,
         "preparation": prepared,
     }  # fmt: skip
-    texts = {key: json.dumps(value) for key, value in head.items()}
-    path.write_bytes(save(dict(tree.copy(artifact.params)), texts))  # a file by safetensors is its owner's alone
+    tensors = dict(tree.copy(artifact.params))
+    path.write_bytes(save(tensors, {HEAD: json.dumps(head)}))  # a file by safetensors' own hand is its owner's alone
 
 
 def load_model(path: str | Path, model: Own | None = None) -> Deployed:
@@ -95,11 +96,11 @@ def read(path: Path) -> tuple[dict[str, Any], Params]:
     """The head and the tensors."""
     try:
         with safetensors.safe_open(path, "pt") as file:
-            head = {key: json.loads(text) for key, text in file.metadata().items()}
+            head = json.loads(file.metadata()[HEAD])
             return head, {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  # no mapping
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
-    except (OSError, ValueError, TypeError, AttributeError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise damaged(path, str(error)) from None
 
 
@@ -110,7 +111,7 @@ def damaged(path: str | Path, reason: str) -> InputError:
 def is_artifact(path: Path) -> bool:
     try:
         with safetensors.safe_open(path, "pt") as file:
-            return "moonfl" in (file.metadata() or {})
+            return HEAD in (file.metadata() or {})
     except (OSError, safetensors.SafetensorError):
         return False
 
