@@ -620,6 +620,16 @@ def test_the_run_of_a_deployment_can_be_reported(moon: Deployment, tmp_path: Pat
     assert cli.main(["compare", str(moon.out)]) == 0
 
 
+def test_the_model_of_a_deployment_can_be_exported(moon: Deployment, tmp_path: Path) -> None:
+    """By its result and by its directory, to the same file; the server has no sample to compare by."""
+    result = moon.serve()
+    by_result, by_directory = (moonfl.export(run, tmp_path / kind) for kind, run in (("a", result), ("b", moon.out)))
+    assert "random inputs" in by_result.checked
+    assert "samples of the data" in by_directory.checked  # these digits come with scikit-learn
+    files = [(tmp_path / kind / "model.safetensors").read_bytes() for kind in ("a", "b")]
+    assert files[0] == files[1]
+
+
 def test_following_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     facts: list[Any] = []
     lines = ["INFO : started run 7\n", 'INFO: @moonfl-1 {"fact": {"round": 1}}\n', "INFO : moonfl: site-1 is party 0\n"]

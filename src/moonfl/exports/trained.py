@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import torch
 
 from .. import checkpoint, states
@@ -17,7 +18,7 @@ from ..experiment import OWN, Experiment
 from ..record import GLOBAL
 from ..rundir import CHECKPOINT, PARTITION, ROUNDS
 from ..task import make_builder
-from ..types import Params
+from ..types import Params, State
 from .artifact import Artifact, sample
 
 BEST = "best.safetensors"  # in a run directory: the model of the round with the best validation accuracy
@@ -38,29 +39,28 @@ def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None)
     return Artifact(exp, blueprint(run, exp, data_dir), params, name, fact_of(run, found.rounds))
 
 
-def chosen(models: dict[str, Params], party: int | None, best: bool, run: Path | None) -> tuple[str, Params]:
+def chosen(models: State, party: int | None, best: bool, run: Path | None) -> tuple[str, Params]:
     """The name of the model that is asked for, and the model."""
     if GLOBAL in models and party is not None:
         raise InputError(f"--party {party} is for runs in which each party has a model; this one has a global one only")
-    if best:
-        return "best", _best(run)
+    models = _best(run) if best else models
     name = GLOBAL if party is None else f"party{party}"
     if name not in models:
-        whose = ", ".join(sorted((name.removeprefix("party") for name in models), key=int))
+        whose = ", ".join(sorted((name.removeprefix("party") for name in models), key=lambda name: (len(name), name)))
         given = "none is chosen" if party is None else f"there is no party {party}"
         raise InputError(f"each party of this run has a model of its own, and {given}: --party is one of {whose}")
-    return name, models[name]
+    return "best" if best and name == GLOBAL else name, models[name]
 
 
-def _best(run: Path | None) -> Params:
+def _best(run: Path | None) -> State:
     if run is None or not (run / BEST).exists():
         raise InputError(
             f"{run or 'this result'} has no {BEST}, which a run with validation=SHARE keeps of its best round; "
             "without --best the last round's model is exported"
         )
     try:
-        return states.load(run / BEST)[GLOBAL]
-    except Exception as error:  # a damaged file raises nearly anything
+        return states.load(run / BEST)
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise InputError(f"{run / BEST} is damaged ({error}); without --best the last round is exported") from None
 
 
