@@ -31,7 +31,8 @@ def motion(people: int = 12, each: int = 24) -> dict[str, np.ndarray]:
     rng, time = np.random.default_rng(0), np.arange(128)
     subject, y = np.repeat(np.arange(1, people + 1), each), np.tile(np.arange(6), people * each // 6)
     wave = np.sin(time * (1 + y[:, None]) / 10) * (1 + subject[:, None] / 10)
-    return {"x": (wave[:, :, None] + 0.1 * rng.normal(size=(len(y), 128, 6))).astype(np.float32), "y": y, "subject": subject}
+    x = (wave[:, :, None] + 0.1 * rng.normal(size=(len(y), 128, 6))).astype(np.float32)
+    return {"x": x, "y": y, "subject": subject}
 
 
 def test_hapt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
