@@ -25,11 +25,15 @@ import moonfl
 from moonfl import analysis
 from moonfl.experiment import Experiment
 from moonfl.record import Result
+from moonfl.states import load
 
-EXPERIMENT = Experiment(parties=3, rounds=3, epochs=1, batch_size=64, algorithm=moonfl.MOON(mu=1), sample_fraction=0.7)
+EXPERIMENT = Experiment(
+    parties=3, rounds=3, epochs=1, batch_size=64, algorithm=moonfl.MOON(mu=1), sample_fraction=0.7, validation=0.2
+)
 SHORT = replace(EXPERIMENT, rounds=2)
 OTHER = replace(EXPERIMENT, seed=1)
-TASK = replace(gaussians((40, 30, 33)), classes=("a", "b", "c"))  # a larger one writes the same, only more of it
+DATA = gaussians((40, 30, 33, 20))  # larger ones write the same, only more of it
+TASK = replace(DATA, parties=DATA.parties[:3], classes=("a", "b", "c"), validation=DATA.parties[3])
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,8 @@ def go_on(command: Command, out: Path) -> Result:
 
 
 def results_of(result: Result) -> dict:
-    return {"models": result.models, "losses": [fact["loss"] for fact in result.rounds]}
+    losses = [fact["loss"] for fact in result.rounds]
+    return {"models": result.models, "chosen": result.chosen_models, "losses": losses}
 
 
 def check(command: Command, out: Path, expected: dict[Experiment, Result]) -> None:
@@ -94,6 +99,7 @@ def check(command: Command, out: Path, expected: dict[Experiment, Result]) -> No
     assert same(results_of(result), results_of(expected[result.experiment]))
     assert [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()] == result.rounds
     assert json.loads((out / "final.json").read_text())["parties"]
+    assert same(load(out / "best.safetensors"), result.chosen_models)
     assert not list(out.rglob("*.part"))
 
 

@@ -18,7 +18,8 @@ from moonfl.engines.embedded import Embedded
 from moonfl.experiment import Experiment
 from moonfl.federation import run
 from moonfl.models.base import Model
-from moonfl.task import Score, Task
+from moonfl.scores import Score, Tally
+from moonfl.task import Task
 from moonfl.types import Batch, Output, Server
 
 AS_STORED = Preparation(mean=(0.0,), std=(1.0,), scale=1.0)
@@ -32,9 +33,10 @@ class Nowhere:
         self.scores: list[dict[str, Score]] = []
         self.updates: list[list] = []
 
-    def log(self, t, server, updates, scores) -> None:
+    def log(self, t, server, updates, scores) -> bool:
         self.scores.append(scores)
         self.updates.append(updates)
+        return False
 
 
 def train(exp: Experiment, task: Task) -> Server:
@@ -60,8 +62,8 @@ class Quadratics(Task):
         a, b = batch.x.flatten(1).T  # each [B]
         return (a / 2 * (logits[:, 0] - b) ** 2).mean()
 
-    def evaluate_chunks(self, model: nn.Module, chunks: range) -> list[tuple[int, float]]:
-        return [(0, 0.0)]
+    def evaluate_chunks(self, model: nn.Module, numbers: range) -> list[Tally]:
+        return [Tally(0.0, [1], [1], [0], {})]
 
 
 def quadratics(curvatures: list[float], centres: list[float], sizes: list[int]) -> Task:

@@ -161,9 +161,11 @@ def test_nothing_but_a_model_and_counts_leaves_a_site(moon: Deployment) -> None:
 
     moon.grid.meddle = listen
     moon.serve()
-    site = {"party", "name", "secret", "versions", "shape", "dtype", "classes", "counts", "held_out", "sha256"}
+    site = {"party", "name", "secret", "versions", "shape", "dtype", "classes", "counts", "held_out", "sha256"} | {
+        "validation"
+    }
     update = {"party", "round", "samples", "steps", "metrics", "sha256", "[params]", "[buffers]"}
-    assert sent == {"query": site, "train": update, "evaluate": {"party", "right", "loss"}}
+    assert sent == {"query": site, "train": update, "evaluate": {"party", "test"}}
     assert all(list(moon.states(party)[2]) == ["prev0"] for party in range(3))
     assert all(moon.states(party).keys() == {1, 2} for party in range(3))
     assert "secret" not in (moon.out / "partition.json").read_text()

@@ -7,11 +7,12 @@ import moonfl
 
 LAYERS = [
     {"errors", "types"},
-    {"files", "names", "settings", "tree", "seeds"},
+    {"files", "names", "settings", "stopping", "tree", "seeds"},
     {"kernels"},
     {"algorithms", "servers", "models", "data"},
     {"deployed", "experiment"},
-    {"robust", "task"},
+    {"robust", "scores"},
+    {"task"},
     {"states", "local"},
     {"engines"},
     {"analysis", "checkpoint", "federation"},

@@ -45,6 +45,7 @@ def told(update: Update) -> dict:
 def test_equals_embedded_to_the_bit(algorithm: str, batch_norm: bool) -> None:
     exp = with_algorithm(replace(TINY, rounds=4, parties=5, sample_fraction=0.6), algorithm)
     task = gaussians((40, 1, 20, 33, 64), batch_norm=batch_norm)
+    task = replace(task, validation=task.parties[0], test_party=torch.arange(50) // 10)
     alone, together = Nowhere(), Nowhere()
     first, second = run(exp, task, Embedded(exp, task), alone), pooled(exp, task, 3, together)
     assert same(first, second)

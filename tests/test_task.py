@@ -70,7 +70,7 @@ def test_evaluation_reads_a_model_in_eval_mode_and_training_writes_it() -> None:
     exp = with_algorithm(TINY, "fedavg")
     server, bench = init_server(exp, task), Workbench(task.build)
     model = bench.module(server.params | server.buffers)
-    task.score(task.evaluate_chunks(model.train(), range(task.num_chunks())))
+    task.score(task.evaluate_chunks(model.train(), range(len(task.chunks()))))
     assert all(torch.equal(v, server.buffers[k]) for k, v in tree.buffers_of(model).items())
     update, _ = local_update(exp, task, bench, server, None, 0, 0)
     assert not torch.equal(update.buffers["encoder.2.running_mean"], server.buffers["encoder.2.running_mean"])
@@ -87,7 +87,7 @@ def test_scores_by_hand() -> None:
         False,
     )
     model = task.build()
-    assert many.num_chunks() == 3
+    assert len(many.chunks()) == 3
     score = many.score(many.evaluate_chunks(model, range(3)))
     logits = model(many.test.x).logits
     assert score.accuracy == pytest.approx(float((logits.argmax(1) == many.test.y).float().mean()))

@@ -17,6 +17,7 @@ from .rundir import (
     SETTINGS,
     Fact,
     finish_replacing,
+    finished,
     go_back,
     locked,
     new_directory,
@@ -94,14 +95,15 @@ def resume(
         if found is not None and not same_model(found.server, task.init_model(exp.seed)[0]):
             raise InputError(f"the model is not the one that {directory} was begun with: its weights have other shapes")
         facts = read_facts(directory, rounds, exp, task)
-        changed = note_versions(directory, rounds + 1) if rounds < exp.rounds else []
+        changed = note_versions(directory, rounds + 1) if not finished(exp, facts) else []
         if changed:
             say(f"moonfl: {', '.join(changed)} since the run was begun; the result may differ by rounding")
         folder.mkdir(exist_ok=True)
-        go_back(directory, facts, exp)
+        chosen = exp.algorithm.deployed(found.chosen) if found and found.chosen else None
+        go_back(directory, facts, exp, chosen)
         states = States(state_memory, folder)
         states.restore(found.parties if found else {})
-        return _carry_on(Recorder(exp, task, watch, directory, states, facts), engine or local(workers), found)
+        return _carry_on(Recorder(exp, task, watch, directory, states, facts, chosen), engine or local(workers), found)
 
 
 def experiment_of(directory: Path, device: str | None = None) -> Experiment:
@@ -121,12 +123,8 @@ def local(workers: int | None) -> MakeEngine:
 
 def _carry_on(recorder: Recorder, make: MakeEngine, found: Checkpoint | None) -> Result:
     exp, task, done = recorder.exp, recorder.task, (found.rounds, found.server) if found else None
-
-    def result(server: Server) -> Result:
-        return Result(exp, recorder.facts, exp.algorithm.deployed(server), task.blueprint(), recorder.directory)
-
-    if found is not None and found.rounds == exp.rounds:
-        return result(found.server)
+    if found is not None and finished(exp, recorder.facts):
+        return recorder.result(found.server)
     with contextlib.closing(make(exp, task, recorder.states)) as engine:
         server = run_federation(exp, task, engine, recorder, done)
-    return result(server)
+    return recorder.result(server)

@@ -31,19 +31,24 @@ class Checkpoint:
     rounds: int
     server: Server
     parties: dict[int, tuple[int, Path | None]]
+    chosen: Server | None  # after the round that was chosen by then, where there is a choice
 
 
-def write(folder: Path, exp: Experiment, rounds: int, server: Server, states: States) -> None:
-    """The checkpoint after `rounds` rounds; what neither it nor the one before names is removed."""
-    path = folder / f"server-{rounds}.safetensors"
-    save(path, _flat(server))
+def write(folder: Path, exp: Experiment, rounds: int, server: Server, states: States, chosen: int | None) -> None:
+    """The checkpoint after `rounds` rounds, `chosen` the best of them; what neither it nor the one before names is
+    removed."""
+    save(folder / _name(rounds), _flat(server))
     known = {name: hash for index in indexes(folder)[:1] for name, hash in _files(index).items()}
     parties: dict[str, dict[str, Any]] = {}
     for i, (t, file) in states.newest().items():
         named = {"file": file.name, "sha256": known.get(file.name) or _hash(file)} if file else {}
         parties[str(i)] = {"round": t, **named}
-    named = {"file": path.name, "sha256": _hash(path)}
-    index = {"format": FORMAT, "experiment": fingerprint(exp), "rounds": rounds, "server": named, "parties": parties}
+    known[_name(rounds)] = _hash(folder / _name(rounds))
+    index = {"format": FORMAT, "experiment": fingerprint(exp), "rounds": rounds, "parties": parties}
+    for key, number in (("server", rounds), ("chosen", chosen)):
+        if number is not None:
+            name = _name(number)
+            index[key] = {"file": name, "sha256": known.get(name) or _hash(folder / name)}
     write_atomically(folder / f"round-{rounds}.json", json.dumps(index))
     _sweep(folder)
 
@@ -60,7 +65,8 @@ def read(folder: Path, exp: Experiment, previous: bool = False) -> Checkpoint | 
         index = _index(path, exp)
         parties = {int(i): (int(of["round"]), _checked(folder, of)) for i, of in index["parties"].items()}
         server = _server(load(_checked(folder, index["server"]) or path))
-        return Checkpoint(int(index["rounds"]), server, parties)
+        chosen = _server(load(_checked(folder, index["chosen"]) or path)) if "chosen" in index else None
+        return Checkpoint(int(index["rounds"]), server, parties, chosen)
     except _DamageError as error:
         raise InputError(f"{error}; {_way_out(folder, exp, found, previous)}") from None
     except (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError):
@@ -83,6 +89,11 @@ def indexes(folder: Path) -> list[Path]:
 def fingerprint(exp: Experiment) -> str:
     """Of all that decides the result; where the data lie and where it is computed does not."""
     return hashlib.sha256(to_toml(replace(exp, data_dir="data", device="cpu")).encode()).hexdigest()
+
+
+def _name(rounds: int) -> str:
+    """Of the file of the server after so many rounds."""
+    return f"server-{rounds}.safetensors"
 
 
 class _DamageError(Exception):
@@ -111,7 +122,8 @@ def _files(path: Path) -> dict[str, str]:
     """The files an index names, with their hashes; none where it is damaged."""
     try:
         index = json.loads(path.read_bytes())
-        return {of["file"]: of["sha256"] for of in [index["server"], *index["parties"].values()] if "file" in of}
+        named = [index["server"], index.get("chosen", {}), *index["parties"].values()]
+        return {of["file"]: of["sha256"] for of in named if "file" in of}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
 

@@ -9,12 +9,14 @@ from . import robust, seeds
 from .engines import Engine
 from .engines.embedded import one_thread
 from .experiment import Experiment
-from .task import Score, Task
+from .scores import Score
+from .task import Task
 from .types import Server, Update
 
 
 class Log(Protocol):
-    def log(self, t: int, server: Server, updates: list[Update], scores: dict[str, Score]) -> None: ...
+    def log(self, t: int, server: Server, updates: list[Update], scores: dict[str, Score]) -> bool:
+        """Keep what is to be known of a round; whether it was the last."""
 
 
 def run(exp: Experiment, task: Task, engine: Engine, recorder: Log, done: tuple[int, Server] | None = None) -> Server:
@@ -24,7 +26,8 @@ def run(exp: Experiment, task: Task, engine: Engine, recorder: Log, done: tuple[
         chosen = sample_parties(exp, t)
         updates = engine.train(server, chosen, t)
         server = aggregate(exp, server, updates)
-        recorder.log(t, server, updates, engine.evaluate(server))
+        if recorder.log(t, server, updates, engine.evaluate(server)):
+            break
     return server
 
 

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import checkpoint, robust
+from . import checkpoint, robust, stopping
 from .analysis import analyse
 from .deployed import Blueprint, Deployed
 from .errors import DivergenceError, InputError, RunError
 from .experiment import Experiment, to_dict
 from .files import append_line, write_atomically
-from .rundir import CHECKPOINT, FINAL, ROUNDS, Fact
-from .states import States
-from .task import Score, Task
+from .rundir import BEST, CHECKPOINT, FINAL, ROUNDS, Fact, finished
+from .scores import Score
+from .states import States, save
+from .task import Task
 from .types import Params, Server, Update
 
 GLOBAL = "global"  # the name of the model that all parties trained
@@ -31,6 +32,8 @@ class Result:
     models: dict[str, Params]  # what was evaluated: "global", w^T with its buffers; under SOLO each party's
     blueprint: Blueprint  # what makes a module of them
     directory: Path | None = None
+    chosen_models: dict[str, Params] | None = None  # likewise, of the round that is best on the validation samples
+    names: tuple[str, ...] = ()  # of the parties, where they have any
 
     @property
     def model(self) -> Deployed:
@@ -51,12 +54,20 @@ class Result:
         """The first round with the highest accuracy."""
         return max(self.rounds, key=lambda fact: fact["accuracy"])
 
+    @property
+    def chosen(self) -> Fact | None:
+        """The first round with the highest accuracy on the validation samples, which needs no test set to be found."""
+        return stopping.chosen(self.rounds)
+
     def summary(self) -> Fact:
         best = {"best_accuracy": self.best["accuracy"], "best_round": self.best["round"]}
-        spread = {k: v for k, v in self.rounds[-1].items() if k == "accuracy_std"}
+        if self.chosen is not None:
+            best |= {"chosen_accuracy": self.chosen["accuracy"], "chosen_round": self.chosen["round"]}
+        beside = ("accuracy_std", "macro_f1", "balanced_accuracy", "sites")
+        last = {key: self.rounds[-1][key] for key in beside if key in self.rounds[-1]}
         where = {"directory": str(self.directory)} if self.directory else {}
         return {
-            "accuracy": self.accuracy, **spread, **best, **where,
+            "accuracy": self.accuracy, **last, **best, **where,
             "settings": to_dict(self.experiment), "rounds": self.rounds,
         }  # fmt: skip
 
@@ -72,17 +83,20 @@ class Recorder:
         directory: Path | None = None,
         states: States | None = None,
         facts: list[Fact] | None = None,
+        chosen_models: dict[str, Params] | None = None,
     ) -> None:
         self.exp, self.task, self.watch, self.directory = exp, task, watch, directory
         self.states = states or States()
         self.facts = facts or []
+        self.chosen_models = chosen_models  # of the best round on the validation samples so far
         self.clock = time.perf_counter()
 
-    def log(self, t: int, server: Server, updates: list[Update], scores: dict[str, Score]) -> None:
+    def log(self, t: int, server: Server, updates: list[Update], scores: dict[str, Score]) -> bool:
+        """Keep and tell the facts of a round; whether it was the last."""
         now = time.perf_counter()
-        if not all(math.isfinite(score.loss) for score in scores.values()):
+        if not all(math.isfinite(part.loss) for of in scores.values() for part in (of, of.validation) if part):
             raise DivergenceError(
-                f"after round {t + 1} the combined model's test loss is not finite: training has diverged; "
+                f"after round {t + 1} the combined model's loss is not finite: training has diverged; "
                 "lower lr, the weight of the method's own term, or the server's step size"
             )
         sums = {key: sum(u.metrics.get(key, 0) for u in updates) for key in ("bytes_down", "bytes_up", "cpu_seconds")}
@@ -93,18 +107,31 @@ class Recorder:
             for u in updates
         ]
         self.facts.append(fact)
+        chosen, last = stopping.chosen(self.facts), finished(self.exp, self.facts)
+        if chosen is fact:
+            self.chosen_models = self.exp.algorithm.deployed(server)
         if self.directory is not None:
-            if t + 1 == self.exp.rounds:  # before the last line: what has all its lines is finished
+            if chosen is fact:
+                save(self.directory / BEST, self.exp.algorithm.deployed(server))
+            if last:  # before the last line, as the best model is: what has all its lines is finished
                 final = analyse(self.exp, self.task, server, updates)
                 write_atomically(self.directory / FINAL, json.dumps(final, allow_nan=False))
             append_line(self.directory / ROUNDS, json.dumps(fact, allow_nan=False))
-            checkpoint.write(self.directory / CHECKPOINT, self.exp, t + 1, server, self.states)
+            number = None if chosen is None else int(chosen["round"])
+            checkpoint.write(self.directory / CHECKPOINT, self.exp, t + 1, server, self.states, number)
         self.clock = time.perf_counter()
         self.watch(fact)
+        return last
+
+    def result(self, server: Server) -> Result:
+        models = self.exp.algorithm.deployed(server)
+        return Result(
+            self.exp, self.facts, models, self.task.blueprint(), self.directory, self.chosen_models, self.task.names
+        )
 
 
 def summarise(scores: dict[str, Score]) -> Fact:
-    """One model: its score. Several (SOLO): mean and deviation of their accuracy, and each of them."""
+    """One model: its score. Several (SOLO): means, and of accuracy also the deviation and each of them."""
     if not scores:
         raise RunError("no party could train: each has a single sample, and the model has BatchNorm")
     accuracies = {name: score.accuracy for name, score in scores.items()}
@@ -114,7 +141,12 @@ def summarise(scores: dict[str, Score]) -> Fact:
     (first, *others) = scores.values()
     if first.sites is not None and not others:
         fact |= {"sites": {str(i): list(counted) for i, counted in first.sites.items()}}
-    return fact | {"loss": statistics.fmean(score.loss for score in scores.values())}
+    for key in ("loss", "macro_f1", "balanced_accuracy"):
+        fact[key] = statistics.fmean(getattr(score, key) for score in scores.values())
+    validations = [score.validation for score in scores.values() if score.validation is not None]
+    for key in ("accuracy", "loss") if validations else ():
+        fact[f"validation_{key}"] = statistics.fmean(getattr(score, key) for score in validations)
+    return fact
 
 
 def choices(exp: Experiment, task: Task) -> dict[str, str]:
@@ -127,6 +159,8 @@ def choices(exp: Experiment, task: Task) -> dict[str, str]:
     }
     if exp.algorithm.meaning:
         made["algorithm"] = exp.algorithm.meaning
+    if task.validation is not None:
+        made["validation"] = "of rounds with the same accuracy on the validation samples the first is chosen"
     if task.batch_norm:
         made["batch_norm"] = "weights and statistics are combined alike; a party of one sample does not train"
     if task.partition_note:

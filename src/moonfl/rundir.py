@@ -1,4 +1,5 @@
-"""The run directory: experiment.toml, partition.json, rounds.jsonl with one line a round, checkpoint/, final.json."""
+"""The run directory: experiment.toml, partition.json, rounds.jsonl with one line a round, checkpoint/, final.json,
+and best.safetensors where a round is chosen."""
 
 import contextlib
 import fcntl
@@ -15,14 +16,16 @@ from typing import Any
 
 import tomli_w
 
-from . import checkpoint, kernels
+from . import checkpoint, kernels, stopping
 from .errors import InputError
 from .experiment import Experiment, read_toml, to_toml
 from .files import sync, write_atomically, writing
+from .states import save
 from .task import Task
+from .types import Params
 
 SETTINGS, ROUNDS, PARTITION, FINAL = "experiment.toml", "rounds.jsonl", "partition.json", "final.json"
-CHECKPOINT, STAGED = "checkpoint", ".new"
+CHECKPOINT, BEST, STAGED = "checkpoint", "best.safetensors", ".new"
 Fact = dict[str, Any]
 
 
@@ -76,7 +79,7 @@ def finish_replacing(out: Path) -> None:
     staged = out / STAGED
     with writing(out):
         if (staged / SETTINGS).exists():
-            for name in (SETTINGS, FINAL):
+            for name in (SETTINGS, FINAL, BEST):
                 (out / name).unlink(missing_ok=True)
             shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
             (out / CHECKPOINT).mkdir(exist_ok=True)
@@ -91,7 +94,9 @@ def finish_replacing(out: Path) -> None:
 def holds_a_run(out: Path) -> bool:
     """Whether there is something to lose; a start that was cut off before its first round leaves nothing."""
     there = [
-        path for path in (out / SETTINGS, out / FINAL, out / ROUNDS, *(out / CHECKPOINT).glob("*")) if path.exists()
+        path
+        for path in (out / SETTINGS, out / FINAL, out / BEST, out / ROUNDS, *(out / CHECKPOINT).glob("*"))
+        if path.exists()
     ]
     return any(path != out / ROUNDS or path.stat().st_size > 0 for path in there)
 
@@ -138,11 +143,17 @@ def read_facts(directory: Path, rounds: int, exp: Experiment, task: Task) -> lis
     return facts
 
 
-def go_back(directory: Path, facts: list[Fact], exp: Experiment) -> None:
-    """Make the directory that of the run after these facts: later rounds are void."""
+def finished(exp: Experiment, facts: list[Fact]) -> bool:
+    return stopping.finished(exp.rounds, exp.patience, facts)
+
+
+def go_back(directory: Path, facts: list[Fact], exp: Experiment, chosen: dict[str, Params] | None) -> None:
+    """Make the directory that of the run after these facts, with the models chosen by then: later rounds are void."""
     checkpoint.forget_after(directory / CHECKPOINT, len(facts))
-    if len(facts) < exp.rounds:
+    if not finished(exp, facts):
         (directory / FINAL).unlink(missing_ok=True)
+        if chosen is not None:
+            save(directory / BEST, chosen)
     write_atomically(directory / ROUNDS, "".join(json.dumps(fact) + "\n" for fact in facts))
 
 

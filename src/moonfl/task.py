@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,15 +22,10 @@ from .errors import InputError, unknown
 from .experiment import HOLDOUT, Experiment
 from .models import Own, build_model
 from .models.base import has_batch_norm, laid_out
+from .scores import Score, Tally, score, tally, total
 from .types import Batch, Params
 
 EVALUATION_BATCH = 500
-
-
-class Score(NamedTuple):
-    accuracy: float
-    loss: float
-    sites: dict[int, tuple[int, int]] | None = None  # where parties judged it on their own data: right, of how many
 
 
 @dataclass(frozen=True)
@@ -61,35 +56,48 @@ class Task:
     def supervised(self, logits: Tensor, batch: Batch) -> Tensor:
         return F.cross_entropy(logits, batch.y)
 
-    def num_chunks(self) -> int:
-        """The test set is evaluated in chunks, which several processes may share."""
-        return -(-len(self.test.y) // EVALUATION_BATCH)
+    @property
+    def held(self) -> dict[str, Examples]:
+        """What models are judged on, by name."""
+        return {"test": self.test} if self.validation is None else {"test": self.test, "validation": self.validation}
+
+    def chunks(self) -> list[tuple[str, Tensor]]:
+        """All of it, cut into rows of one set each, which several processes may share."""
+        cut = ((name, torch.arange(len(of.y)).split(EVALUATION_BATCH)) for name, of in self.held.items())
+        return [(name, rows) for name, parts in cut for rows in parts if len(rows) > 0]
 
     @torch.no_grad()
-    def evaluate_chunks(self, model: nn.Module, chunks: range) -> list[tuple[int, float]]:
-        """For each chunk of the test set: how many are right, and the sum of their losses."""
+    def evaluate_chunks(self, model: nn.Module, numbers: range) -> list[Tally]:
+        """What is counted on each of these chunks."""
         model.eval()
         found = []
-        for k in chunks:
-            end = min(EVALUATION_BATCH * (k + 1), len(self.test.y))
-            rows = torch.arange(EVALUATION_BATCH * k, end, device=self.test.y.device)
-            batch = Batch(self.preparation.batch(self.test.x, rows), self.test.y[rows], rows)
+        for name, rows in self.chunks()[numbers.start : numbers.stop]:
+            party = self.test_party[rows] if self.test_party is not None and name == "test" else None
+            examples, rows = self.held[name], rows.to(self.test.y.device)
+            batch = Batch(self.preparation.batch(examples.x, rows), examples.y[rows], rows)
             logits = model(batch.x).logits
-            found.append(
-                (int((logits.argmax(dim=1) == batch.y).sum()), float(self.supervised(logits, batch)) * len(rows))
-            )
+            found.append(tally(logits, batch.y, float(self.supervised(logits, batch)) * len(rows), party))
         return found
+
+    def tallies(self, found: list[Tally]) -> dict[str, Tally]:
+        """What was counted on all chunks, by the set they are of."""
+        names = [name for name, _ in self.chunks()]
+        pairs = list(zip(names, found, strict=True))
+        return {name: total([part for of, part in pairs if of == name]) for name in dict.fromkeys(names)}
+
+    def score(self, found: list[Tally]) -> Score:
+        """From what was counted on all chunks."""
+        return score(**self.tallies(found))
 
     def dealt(self) -> dict[str, Any]:
         """Who has which samples, and a hash that tells whether the data are still the same."""
         parties = [self.parties[i] for i in range(len(self.parties))]
         counts = [self.counts(party) for party in parties]
-        held = [self.test] if self.validation is None else [self.test, self.validation]
         shape, dtype = parties[0].x.shape[1:], str(parties[0].x.dtype).removeprefix("torch.")
         names = {"names": list(self.names)} if self.names else {}
         return {
             "classes": list(self.classes), "counts": counts, **names, "shape": list(shape), "dtype": dtype,
-            "sha256": hash_of(*parties, *held),
+            "sha256": hash_of(*parties, *self.held.values()),
         }  # fmt: skip
 
     def blueprint(self) -> Blueprint:
@@ -102,11 +110,6 @@ class Task:
         """Samples of each class."""
         counts: list[int] = np.bincount(examples.y.cpu().numpy(), minlength=len(self.classes)).tolist()
         return counts
-
-    def score(self, chunks: list[tuple[int, float]]) -> Score:
-        """Accuracy and loss from all chunks, summed in their order."""
-        right, loss = (sum(column) for column in zip(*chunks, strict=True))
-        return Score(right / len(self.test.y), loss / len(self.test.y))
 
 
 def hash_of(*parts: Examples) -> str:

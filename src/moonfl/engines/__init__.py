@@ -8,8 +8,9 @@ import torch
 
 from ..errors import InputError
 from ..experiment import Experiment
+from ..scores import Score
 from ..states import States
-from ..task import Score, Task
+from ..task import Task
 from ..types import Server, Update
 from .embedded import Embedded
 from .pool import Pool

@@ -7,8 +7,9 @@ import torch
 
 from ..experiment import Experiment
 from ..local import Workbench, local_update
+from ..scores import Score
 from ..states import States
-from ..task import Score, Task
+from ..task import Task
 from ..types import Server, Update
 
 
@@ -42,13 +43,13 @@ class Embedded:
         return updates
 
     def evaluate(self, server: Server) -> dict[str, Score]:
-        """The score of every deployed model on the test set."""
-        scores = {}
+        """The score of every deployed model."""
+        scores, all_chunks = {}, range(len(self.task.chunks()))
         with one_thread():
             for name, params in self.exp.algorithm.deployed(server).items():
                 self.bench.clear()
                 model = self.bench.module(params)
-                scores[name] = self.task.score(self.task.evaluate_chunks(model, range(self.task.num_chunks())))
+                scores[name] = self.task.score(self.task.evaluate_chunks(model, all_chunks))
         return scores
 
     def close(self) -> None:

@@ -23,8 +23,9 @@ import torch
 from ..errors import InputError, RunError, say
 from ..experiment import Experiment
 from ..local import Workbench, local_update
+from ..scores import Score, Tally
 from ..states import States, labelled, unlabelled
-from ..task import Score, Task
+from ..task import Task
 from ..types import Server, State, Update
 from . import wire
 
@@ -70,13 +71,13 @@ class Pool:
         return [updates[i] for i in chosen]
 
     def evaluate(self, server: Server) -> dict[str, Score]:
-        """The score of every deployed model; the test set is cut between the workers."""
-        chunks = self.task.num_chunks()
+        """The score of every deployed model; what it is judged on is cut between the workers."""
+        chunks = len(self.task.chunks())
         cuts = [chunks * k // self.size for k in range(self.size + 1)]
         jobs: list[Job] = [("evaluate", a, b) for a, b in itertools.pairwise(cuts) if a < b]
         scores = {}
         for name, model in self.exp.algorithm.deployed(server).items():
-            parts: dict[int, list[tuple[int, float]]] = {}
+            parts: dict[int, list[Tally]] = {}
 
             def done(job: Job, told: Any, tensors: State, parts: dict[int, Any] = parts) -> None:
                 parts[job[1]] = told

@@ -18,7 +18,7 @@ from ..rundir import versions
 from ..states import SiteStates
 from ..task import Task, hash_of, standardises
 from ..types import Server
-from .records import Facts, RefusedError, pack, pack_update, unpack, unpack_order
+from .records import COUNTS, HELD, Facts, RefusedError, pack, pack_update, unpack, unpack_order
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ def introduce(exp: Experiment, site: Site, message: Message) -> Message:
     facts: Facts = {
         "party": site.party, "name": site.name, "secret": site.secret, "versions": versions(),
         "shape": list(own.x.shape[1:]), "dtype": str(own.x.dtype), "classes": list(task.classes),
-        "counts": task.counts(own), "held_out": len(task.test.y), "sha256": hash_of(own, task.test),
+        "counts": task.counts(own), "sha256": hash_of(own, *task.held.values()),
+        **{key: len(task.held[name].y) if name in task.held else 0 for name, key in HELD.items()},
     }  # fmt: skip
     if standardises(task.build):
         number, mean, squares = moments(own)
@@ -91,19 +92,19 @@ def train(exp: Experiment, site: Site, message: Message) -> Message:
         bench = Workbench(task.build)
         update, kept = local_update(exp, task, bench, server, kept_here, site.party, order.round)
     states.keep(site.party, order.round, kept, order.accepted)
-    return Message(pack_update(update, order, hash_of(task.parties[site.party], task.test)), reply_to=message)
+    return Message(pack_update(update, order, hash_of(task.parties[site.party], *task.held.values())), reply_to=message)
 
 
 def evaluate(exp: Experiment, site: Site, message: Message) -> Message:
-    """Counts on what this site holds out."""
+    """What is counted on what this site holds out, and on what it keeps apart to choose a round by."""
     facts, tensors = unpack(message.content)
     check(site, facts.get("party"))
     task = site.task
     with one_thread():
         model = Workbench(task.build).module(tensors["model"])
-        chunks = task.evaluate_chunks(model, range(task.num_chunks()))
-    right, loss = (sum(column) for column in zip(*chunks, strict=True))
-    return Message(pack({"party": site.party, "right": right, "loss": loss}), reply_to=message)
+        found = task.tallies(task.evaluate_chunks(model, range(len(task.chunks()))))
+    counted = {name: {key: getattr(of, key) for key in ("loss", *COUNTS)} for name, of in found.items()}
+    return Message(pack({"party": site.party, **counted}), reply_to=message)
 
 
 def check(site: Site, party: int | None) -> None:

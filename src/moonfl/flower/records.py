@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from ..data.moments import Moments, scales_shape
 from ..report.checks import is_number
+from ..scores import Tally
 from ..states import labelled, unlabelled
 from ..types import Params, Server, State, Update
 
@@ -29,6 +30,8 @@ METRICS = {
 }  # the least of each
 WORST = 1e6  # a mean loss above it is no honest model's
 LONGEST = 200  # characters of a text that a site sends
+COUNTS = ("actual", "predicted", "hits")  # of a Tally, for each class
+HELD = {"test": "held_out", "validation": "validation"}  # what a site judges a model on, and where it says how much
 
 
 class RefusedError(Exception):
@@ -143,7 +146,7 @@ def read_update(facts: Facts, tensors: State, order: Order, site: Facts, steps: 
 
 def check_site(facts: Facts, parties: int) -> int:
     """What a site says of itself has its form; which party it is."""
-    party, count, held = (facts.get(key) for key in ("party", "counts", "held_out"))
+    party, count = facts.get("party"), facts.get("counts")
     if type(party) is not int or not 0 <= party < parties:
         raise RefusedError(f"it says it is party {clean(str(party))}; parties are 0 to {parties - 1}")
     for key, kind in (("name", str), ("shape", list), ("dtype", str), ("classes", list), ("sha256", str)):
@@ -154,8 +157,9 @@ def check_site(facts: Facts, parties: int) -> int:
     whole = isinstance(count, list) and all(type(n) is int and 0 <= n < 2**40 for n in count)
     if not isinstance(count, list) or not whole or len(count) != len(facts["classes"]) or sum(count) == 0:
         raise RefusedError(f"party {party} does not say how many samples it has of each class")
-    if type(held) is not int or not 0 <= held < 2**40:
-        raise RefusedError(f"party {party} says it holds out {clean(str(held))} samples")
+    for held in (facts.get(key) for key in HELD.values()):
+        if type(held) is not int or not 0 <= held < 2**40:
+            raise RefusedError(f"party {party} says it holds out {clean(str(held))} samples")
     facts["name"] = clean(facts["name"])
     if "moments" in facts:
         moments_of(facts)
@@ -200,13 +204,21 @@ def check_tensors(what: str, given: Params, wanted: Params) -> None:
             raise RefusedError(f"{name} of {what} is a variance below 0")
 
 
-def counts(facts: Facts, held_out: int) -> tuple[int, float]:
-    """How many of the samples that a site holds out are right, and the sum of their losses."""
-    right, loss = facts.get("right"), facts.get("loss")
-    if type(right) is not int or not 0 <= right <= held_out:
-        raise RefusedError(f"it says {clean(str(right))} of the {held_out} samples it holds out are right")
+def read_tally(told: Any, held: int, classes: int, party: int) -> Tally:
+    """What a site counted on the samples that it holds out, or RefusedError: numbers that cannot be true together."""
+    told = told if isinstance(told, dict) else {}
+    loss, counts = told.get("loss"), {key: told.get(key) for key in COUNTS}
     if isinstance(loss, float) and not math.isfinite(loss):
         raise NotFiniteError("its loss is not finite")
-    if not isinstance(loss, int | float) or not is_number(loss, 0, WORST * held_out):
+    if not isinstance(loss, int | float) or not is_number(loss, 0, WORST * held):
         raise RefusedError(f"it says the sum of its losses is {clean(str(loss))}")
-    return right, float(loss)
+    for key, of in counts.items():
+        whole = isinstance(of, list) and all(type(n) is int and n >= 0 for n in of)
+        if not whole or len(of) != classes:
+            raise RefusedError(f"of {key} it says {clean(str(of))}, not a whole number for each of {classes} classes")
+        if key != "hits" and sum(of) != held:
+            raise RefusedError(f"it counts {sum(of)} {key}, and holds out {held} samples")
+    actual, predicted, hits = counts.values()
+    if any(right > min(pair) for right, *pair in zip(hits, actual, predicted, strict=True)):
+        raise RefusedError("of a class it says that more samples are right than there are, or were taken for it")
+    return Tally(float(loss), actual, predicted, hits, {party: (sum(hits), held)})

@@ -107,7 +107,10 @@ class Roll:
 
     def begin(self) -> None:
         """Before the first round: no site may weigh more than the rules allow."""
-        for key, what in (("counts", "of all samples"), ("held_out", "of all samples that are held out")):
+        for key, what in (
+            ("counts", "of all samples"), ("held_out", "of all samples that are held out"),
+            ("validation", "of all samples that choose a round"),
+        ):  # fmt: skip
             sizes = {i: sum(f[key]) if key == "counts" else f[key] for i, f in self.known.items()}
             for i, size in sizes.items():
                 if len(sizes) > 1 and size > self.rules.max_share * sum(sizes.values()):

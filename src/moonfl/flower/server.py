@@ -47,6 +47,7 @@ class AtSites(Task):
         hashes = "".join(facts["sha256"] for facts in self.sites)
         return {
             "classes": list(self.classes), "counts": [facts["counts"] for facts in self.sites],
+            "names": list(self.names),
             "sha256": hashlib.sha256(hashes.encode()).hexdigest(), "run": self.run, "sites": list(self.sites),
         }  # fmt: skip
 
@@ -138,8 +139,11 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
             raise InputError(f"{test} has not the shape {list(shape)}, the type {dtype} and the classes of the sites")
     elif not any(facts["held_out"] for facts in sites):
         raise InputError("no site holds data out and the server has no test set: nobody could judge the model")
+    if exp.validation is not None and not any(facts["validation"] for facts in sites):
+        raise InputError(f"no site has samples enough to keep a share of {exp.validation:g} apart; raise validation")
     preparation = source(exp.dataset).preparation or by_type(dtype, len(shape))
-    return AtSites(build, (), held, preparation, batch_norm, classes, scales=shared, run=run, sites=sites)
+    names = tuple(facts["name"] for facts in sites)
+    return AtSites(build, (), held, preparation, batch_norm, classes, "", names, scales=shared, run=run, sites=sites)
 
 
 def read_stored(out: Path, exp: Experiment) -> Facts:

@@ -78,7 +78,7 @@ def simulated_sites(grid: Grid, exp: Experiment, task: Task, states: States, out
     roll = Roll(grid, exp.parties, rules, tell=lambda line: None, stop=stop)
     roll.wait_for(lambda present: len(present) == exp.parties, "and a simulation needs all of them")
     for i, facts in roll.known.items():
-        if facts["sha256"] != hash_of(task.parties[i], task.test):
+        if facts["sha256"] != hash_of(task.parties[i], *task.held.values()):
             raise RunError(f"party {i} has other data where it is simulated than here")
     return Sites(exp, task, states, roll, RUN, SiteStates(out / CHECKPOINT, tidy=False))
 

@@ -54,7 +54,7 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
         test = train.take(torch.from_numpy(held))
     if exp.validation is not None:
         rows, held = held_out(rows, exp.validation, seeds.rng(0, "validation", 0, config.party))
-        validation = train.take(torch.from_numpy(held)).to(exp.device)
+        validation = train.take(torch.from_numpy(held)).to(exp.device) if len(held) else None
     own = train.take(torch.from_numpy(rows)).to(exp.device)
     preparation = source(exp.dataset).preparation or data.preparation
     build, batch_norm = make_builder(exp, tuple(own.x.shape[1:]), own.x.dtype, len(data.classes))

@@ -7,19 +7,21 @@ from flwr.app import Message
 from ..engines.embedded import Embedded
 from ..errors import DivergenceError, RunError, say
 from ..experiment import Experiment
+from ..scores import Score, Tally, score, total
 from ..states import SiteStates, States
-from ..task import Score, Task
+from ..task import Task
 from ..types import Frozen, Params, Party, Server, State, Update
 from .exchange import Answer, content_of, exchange
 from .records import (
+    HELD,
     NotFiniteError,
     Order,
     RefusedError,
     arrays_of,
     assemble,
     check_party,
-    counts,
     pack_order,
+    read_tally,
     read_update,
     server_arrays,
 )
@@ -105,38 +107,48 @@ class Sites:
         return self.exp.algorithm.finish(party, party.global_model, steps)[1]
 
     def evaluate(self, server: Server) -> dict[str, Score]:
-        """On the server's test set where it has one, else by the sites on what they hold out."""
-        if len(self.task.test.y) > 0:
-            return self.central.evaluate(server)
-        return {name: self._judged(model) for name, model in self.exp.algorithm.deployed(server).items()}
+        """On the server's own test set where it has one, and by the sites on what they hold out where it has not."""
+        here = self.central.evaluate(server) if len(self.task.test.y) > 0 else {}
+        wanted = [] if here else ["test"]
+        wanted += ["validation"] if self.exp.validation is not None and self.task.validation is None else []
+        if not wanted:
+            return here
+        scores = {}
+        for name, model in self.exp.algorithm.deployed(server).items():
+            found = self._judged(model, wanted)
+            scores[name] = here[name]._replace(validation=score(found["validation"])) if here else score(**found)
+        return scores
 
-    def _judged(self, model: Params) -> Score:
-        arrays, deadline = arrays_of({"model": model}), self.roll.rules.deadline
-        held = {i: int(facts["held_out"]) for i, facts in self.roll.known.items()}
+    def _judged(self, model: Params, wanted: list[str]) -> dict[str, Tally]:
+        """What the sites counted, summed in party order, on the sets that are wanted."""
+        arrays, deadline, known = arrays_of({"model": model}), self.roll.rules.deadline, self.roll.known
+        held = {i: {name: int(facts[HELD[name]]) for name in wanted} for i, facts in known.items()}
         messages = (
             (i, Message(assemble({"party": i}, arrays), node, "evaluate", ttl=deadline))
             for i, node in self.roll.present().items()
-            if held[i] > 0
+            if any(held[i].values())
         )
-        found: dict[int, tuple[int, float]] = {}
+        found: dict[int, dict[str, Tally]] = {}
         lost: dict[int, RefusedError] = {}
 
         def done(i: int, answer: Answer) -> None:
             try:
                 facts, _ = content_of(answer)
                 check_party(facts, i)
-                found[i] = counts(facts, held[i])
+                found[i] = {
+                    name: read_tally(facts.get(name), number, len(self.task.classes), i)
+                    for name, number in held[i].items()
+                    if number > 0
+                }
             except RefusedError as error:
                 lost[i] = error
                 say(f"moonfl: {self.roll.name(i)} does not judge the model: {error}")
 
         exchange(self.roll.grid, messages, deadline, self.roll.stop, done)
-        if not found:
+        parts = {name: [found[i][name] for i in sorted(found) if name in found[i]] for name in wanted}
+        if not all(parts.values()):
             raise no_judge(list(lost.values()))
-        order = sorted(found)
-        total = sum(held[i] for i in order)
-        right, loss = (sum(found[i][k] for i in order) for k in (0, 1))
-        return Score(right / total, loss / total, {i: (found[i][0], held[i]) for i in order})
+        return {name: total(of) for name, of in parts.items()}
 
     def close(self) -> None:
         self.states.close()
