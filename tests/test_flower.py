@@ -635,9 +635,9 @@ def test_the_model_of_a_deployment_can_be_exported(moon: Deployment, tmp_path: P
 def test_following_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     facts: list[Any] = []
     lines = ["INFO : started run 7\n", 'INFO: @moonfl-1 {"fact": {"round": 1}}\n', "INFO : moonfl: site-1 is party 0\n"]
-    lines.append('@moonfl {"done": {"accuracy": 1.0}}\n')  # a site's words, that knows not the mark
+    lines.append('@moonfl {"done": {"told": "perfect"}}\n')  # a site's words, that knows not the mark
     followed = Followed(facts.append, "@moonfl-1 ")
-    assert followed.to_the_end([*lines, '@moonfl-1 {"done": {"accuracy": 0.5}}\n', "not read"]) == {"accuracy": 0.5}
+    assert followed.to_the_end([*lines, '@moonfl-1 {"done": {"told": "good"}}\n', "not read"]) == {"told": "good"}
     assert (facts, followed.number) == ([{"round": 1}], "7")
     assert capsys.readouterr().err == "moonfl: site-1 is party 0\n"
     with pytest.raises(RunError, match="round 2 needs"):

@@ -18,6 +18,7 @@ LAYERS = [
     {"analysis", "checkpoint", "federation"},
     {"rundir"},
     {"record"},
+    {"conclude"},
     {"api", "bench", "exports", "presets", "report", "progress"},
     {"given"},
     {"targets"},

@@ -25,8 +25,12 @@ INSTEAD: list[Any] = ["x", "\x00", -1, 3, 2.5, 10**30, float("nan"), True, [], [
 
 def run_of_two(path: Path, seed: int = 0) -> Path:
     """A whole run of two rounds, two parties and two classes: every kind of leaf, few of each."""
-    run = make_run(path, "moon", seed, rounds=2, parties=2)
-    (run / "partition.json").write_text(json.dumps({"classes": ["cat", "dog"], "counts": [[3, 4], [5, 6]]}))
+    run = make_run(path, "moon", seed, rounds=2, parties=2, patience=1)
+    dealt = {"classes": ["cat", "dog"], "counts": [[3, 4], [5, 6]], "names": ["Bonn", "Lyon"]}
+    (run / "partition.json").write_text(json.dumps(dealt))
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    judged = {"validation_accuracy": 0.5, "sites": {"0": [1, 2], "1": [3, 4]}}
+    (run / "rounds.jsonl").write_text("".join(json.dumps(line | judged) + "\n" for line in lines))
     final = json.loads((run / "final.json").read_text())
     tsne = {"points": [[0.0, 1.0], [2.0, 3.0]], "labels": [0, 1], "local": [[0.5, 1.0], [2.0, 3.5]]}
     (run / "final.json").write_text(json.dumps(final | {"confusion": [[7, 1], [2, 8]], "tsne": tsne}))
@@ -149,6 +153,11 @@ def folder(name: str) -> Callable[[Path], None]:
         (fact("rounds.jsonl", parties=[7]), r"rounds\.jsonl, line 2: in 'parties' an object a party .*not 7"),
         (fact("rounds.jsonl", parties=[{"drift": "far"}]), r"rounds\.jsonl, line 2: the 'drift' of a party.*'far'"),
         (fact("rounds.jsonl", accuracy=True), r"rounds\.jsonl, line 2: round 2 with an accuracy"),
+        (fact("rounds.jsonl", macro_f1="x"), r"rounds\.jsonl, line 2: 'macro_f1', a number from 0 to 1, .*not 'x'"),
+        (fact("rounds.jsonl", validation_accuracy=2), r"line 2: 'validation_accuracy', a number from 0 to 1, .*not 2"),
+        (fact("rounds.jsonl", sites=[1]), r"rounds\.jsonl, line 2: 'sites', an object, .*not \[1\]"),
+        (fact("rounds.jsonl", sites={"0": [3, 2]}), r"rounds\.jsonl, line 2: in 'sites' a party with .*\[3, 2\]"),
+        (fact("rounds.jsonl", sites={"0": [0, 0]}), r"rounds\.jsonl, line 2: in 'sites' a party with .*\[0, 0\]"),
         (bytes_of("rounds.jsonl", b"[1]\n"), r"rounds\.jsonl, line 1: an object in braces"),
         (bytes_of("rounds.jsonl", b"[" * 100_000 + b"\n"), r"rounds\.jsonl, line 1: not JSON"),
         (bytes_of("rounds.jsonl", b"9" * 5000 + b"\n"), r"rounds\.jsonl, line 1: not JSON"),
@@ -157,6 +166,7 @@ def folder(name: str) -> Callable[[Path], None]:
         (fact("partition.json", counts=[[0, 0]]), r"partition\.json: 'counts', a table of counts"),
         (fact("partition.json", classes=["\ud800", "b"]), r"partition\.json: 'classes', a list of names"),
         (fact("partition.json", classes=["a"]), r"partition\.json: 'classes', 2 as in 'counts'"),
+        (fact("partition.json", names=[3]), r"partition\.json: 'names', a list of names, .*not \[3\]"),
         (bytes_of("partition.json", b"3"), r"partition\.json: an object in braces"),
         (fact("final.json", confusion=[[1] * 3] * 3), r"final\.json: 'confusion', 2 by 2 classes, .*not \(3, 3\)"),
         (fact("final.json", parties=[3]), r"final\.json: in 'parties' a 'party'"),

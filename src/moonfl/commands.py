@@ -9,6 +9,7 @@ from typing import Any
 
 from . import api, exports, presets, settings
 from .algorithms import ALGORITHMS
+from .conclude import conclude
 from .data import DATASETS, directory, load
 from .data.download import get
 from .data.npz import read_npz
@@ -174,7 +175,7 @@ def flower_run(args: argparse.Namespace) -> None:
             done = follow.run(folder, out, changes, progress)
         except RunError as error:
             raise RunError(f"{error}; {way_on}" if (out / SETTINGS).exists() else str(error)) from None
-    print(f"accuracy {100 * done['accuracy']:.1f} % after round {exp.rounds}; results in {out}")
+    print(done["told"])
 
 
 def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:
@@ -206,15 +207,6 @@ def describe(exp: Experiment) -> str:
 def describe_partition(exp: Experiment) -> str:
     kind = {"dirichlet": f"Dirichlet {exp.beta:g}", "iid": "IID", "column": f"by {exp.column}"}[exp.partition]
     return kind + (f", partition seed {exp.partition_seed}" if exp.partition != "column" else "")
-
-
-def conclude(result: Result) -> str:
-    last, best = result.rounds[-1], result.best
-    spread = f" ± {100 * last['accuracy_std']:.1f} over parties" if "accuracy_std" in last else ""
-    return (
-        f"accuracy {100 * last['accuracy']:.1f} %{spread} after round {last['round']} "
-        f"(best {100 * best['accuracy']:.1f} % in round {best['round']}); results in {result.directory}"
-    )
 
 
 def keys() -> str:

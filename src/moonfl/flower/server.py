@@ -15,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from .. import api, settings
 from ..checkpoint import fingerprint
+from ..conclude import conclude
 from ..data import source
 from ..data.augment import by_type
 from ..data.base import Examples
@@ -69,7 +70,7 @@ def server_app(experiment: Path) -> ServerApp:
         except (InputError, RunError) as error:
             tell({"error": str(error), "status": 2 if isinstance(error, InputError) else 1})
             raise
-        tell({"done": {"accuracy": result.accuracy}})
+        tell({"done": {"told": conclude(result)}})
 
     return app
 

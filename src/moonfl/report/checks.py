@@ -12,9 +12,15 @@ from ..errors import InputError
 Fact = dict[str, Any]
 LARGEST = 1e15  # what is beyond was never measured
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # an SVG cannot hold them
-WHOLE = {"seed": 0, "rounds": 1, "parties": 1}  # settings that reports count with, and the smallest of each
+WHOLE = {
+    "seed": 0,
+    "rounds": 1,
+    "parties": 1,
+    "patience": 1,
+}  # settings that reports count with, and the smallest of each
 TEXTS = ("algorithm.name", "server.name", "dataset", "partition", "scale")
 SUMS = ("seconds", "cpu_seconds", "bytes_down", "bytes_up", "accuracy_std")  # of a round
+SHARES = ("macro_f1", "balanced_accuracy", "validation_accuracy")  # likewise
 
 
 def need(good: bool, where: str, what: str, value: object) -> None:
@@ -63,6 +69,14 @@ def of_round(fact: Any, number: int, where: str) -> Fact:
     need(good, where, f"round {number} with an accuracy from 0 to 1", told)
     for key in SUMS:
         need(key not in fact or is_number(fact[key], 0), where, f"'{key}', a number from 0 up,", fact.get(key))
+    for key in SHARES:
+        need(key not in fact or is_number(fact[key], 0, 1), where, f"'{key}', a number from 0 to 1,", fact.get(key))
+    sites = fact.get("sites", {})
+    need(isinstance(sites, dict), where, "'sites', an object,", sites)
+    for i, counted in sites.items():
+        good = isinstance(counted, list) and len(counted) == 2 and all(is_whole(n) for n in counted)
+        good = good and i.isdecimal() and len(i) < 10 and counted[0] <= counted[1] != 0
+        need(good, where, "in 'sites' a party with how many are right, of how many,", {i: counted})
     parties = fact.get("parties", [])
     need(isinstance(parties, list), where, "'parties', a list,", parties)
     for row in parties:
@@ -75,6 +89,8 @@ def of_round(fact: Any, number: int, where: str) -> Fact:
 def partition(fact: Fact, path: Path) -> None:
     where, names = str(path), fact.get("classes", [])
     need(isinstance(names, list) and all(map(is_text, names)), where, "'classes', a list of names,", names)
+    parties = fact.get("names", [])
+    need(isinstance(parties, list) and all(map(is_text, parties)), where, "'names', a list of names,", parties)
     if "counts" in fact:
         shape = table(fact["counts"], "counts", path).shape
         need("classes" not in fact or len(names) == shape[1], where, f"'classes', {shape[1]} as in 'counts',", names)

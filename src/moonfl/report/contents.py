@@ -128,7 +128,7 @@ def by_class(groups: list[Group]) -> list[Section]:
 def by_party(groups: list[Group]) -> list[Section]:
     federated = panels([g for g in groups if g.federated])
     shown = each("drift", federated, drift)
-    for key in ("accuracy", "distance", "similarity"):
+    for key in ("accuracy", "held-out", "distance", "similarity"):
         shown += each(f"party-{key}", federated, functools.partial(parties, key=key))
     made = described.per_party([g for g in groups if g.federated])
     return [Section("parties", "Parties", "What the global model is to each party, and how far parties go from it.",

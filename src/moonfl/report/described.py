@@ -4,8 +4,9 @@ from collections import Counter
 
 from .groups import PLACE, Group
 from .labels import show
-from .numbers import confusion, party_values
+from .numbers import confusion, held_out, party_values
 from .results import titled
+from .runs import Run
 from .tables import Column, Table, digits, percent, whole
 
 
@@ -60,12 +61,12 @@ def choices(groups: list[Group]) -> Table | None:
     )
 
 
+def done(run: Run) -> str:
+    return f"{len(run.rounds)} of {run.settings['rounds']}" + (", stopped early" if run.stopped_early else "")
+
+
 def sources(groups: list[Group]) -> Table:
-    rows = [
-        (g.label, run.seed, f"{len(run.rounds)} of {run.settings['rounds']}", str(run.path))
-        for g in groups
-        for run in g.runs
-    ]
+    rows = [(g.label, run.seed, done(run), str(run.path)) for g in groups for run in g.runs]
     columns = (Column("method"), Column("seed", whole), Column("rounds done"), Column("folder"))
     return Table("runs", titled("Runs", groups), columns, rows, folded=True)
 
@@ -91,12 +92,15 @@ def per_class(groups: list[Group]) -> list[Table]:
 def per_party(groups: list[Group]) -> Table | None:
     rows = []
     for g in groups:
-        facts = {key: party_values(g, key) for key in ("samples", "accuracy", "distance", "similarity")}
-        rows += [(g.label, party, *(values.get(party) for values in facts.values())) for party in facts["samples"]]
+        facts = [party_values(g, key) for key in ("samples", "accuracy", "distance", "similarity")]
+        facts.insert(2, held_out(g))
+        parties = sorted({party for values in facts for party in values})
+        rows += [(g.label, g.party(party), *(values.get(party) for values in facts)) for party in parties]
     columns = (
-        Column("method"), Column("party", whole), Column("samples", whole),
-        Column("accuracy on its own data, %", percent), Column("distance", digits), Column("similarity", digits),
+        Column("method"), Column("party"), Column("samples", whole), Column("accuracy on its own data, %", percent),
+        Column("on what it holds out, %", percent), Column("distance", digits), Column("similarity", digits),
     )  # fmt: skip
-    note = "After the last round, mean over seeds: the final global model on the party's training data; the distance "
+    note = "After the last round, mean over seeds: the final global model on the party's training data, and on test "
+    note += "samples that the party holds out, where it does; the distance "
     note += "||w_i - w|| of its last local model; the mean cosine of both models' representations z."
     return Table("parties", titled("Parties", groups), columns, rows, note, folded=True) if rows else None

@@ -4,7 +4,7 @@ import numpy as np
 
 from .curves import short_label, subtitle
 from .groups import Group
-from .numbers import confusion, final, finals, party_values, per_round, reach
+from .numbers import confusion, final, finals, held_out, party_values, per_round, reach
 from .panels import baseline
 from .pictures import Picture, picture
 from .style import COLOURS, INK, canvas, flip_over, legend, line_style, look, marker_style, whole_rounds
@@ -54,7 +54,7 @@ def to_target(name: str, groups: list[Group], target: float) -> Picture | None:
                               va="center", fontsize=8)  # fmt: skip
             ends.append(f"{g.label} {', '.join(map(str, rounds)) or 'not reached'}")
         flip_over(axes, [short_label(g, groups) for g in groups])
-        axes.set_xlim(0, max(g.length for g in groups) * 1.04)
+        axes.set_xlim(0, max(len(run.rounds) for g in groups for run in g.runs) * 1.04)
         axes.set_xlabel("rounds")
         whole_rounds(axes)
         said = (
@@ -139,15 +139,18 @@ def classes(name: str, groups: list[Group]) -> Picture | None:
 
 
 def parties(name: str, groups: list[Group], key: str) -> Picture | None:
-    """One of the facts that are stored per party at the end of a run."""
+    """One of the facts that are known per party at the end of a run."""
     title, what, said = {
         "accuracy": ("Accuracy per party", "accuracy on the party's own data, %",
                      "The final global model on each party's own training data, mean over seeds."),
+        "held-out": ("Accuracy per party, held out", "accuracy on what the party holds out, %",
+                     "The final global model on the test samples that each party holds out, mean over seeds."),
         "distance": ("Distance per party", "distance ||w_i - w||",
                      "How far each party's last local model ended from the global one, mean over seeds."),
         "similarity": ("Similarity of representations", "mean cosine of z and z_glob",
                        "How alike the last local and the global model represent test samples; 1 is alike."),
     }[key]  # fmt: skip
-    factor = 100 if key == "accuracy" else 1
-    values = [{f"party {p}": factor * v for p, v in party_values(g, key).items()} for g in groups]
+    factor = 100 if key in ("accuracy", "held-out") else 1
+    found = [held_out(g) if key == "held-out" else party_values(g, key) for g in groups]
+    values = [{g.party(p): factor * v for p, v in of.items()} for g, of in zip(groups, found, strict=True)]
     return compare(name, groups, title, what, values, said)

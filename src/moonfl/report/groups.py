@@ -69,11 +69,24 @@ class Group:
         """Of `count` classes; numbers where the names are not known, or are those of other data."""
         return self.classes if len(self.classes) == count else [str(k) for k in range(count)]
 
-    def series(self, key: str) -> NDArray[np.float64]:
-        """A fact of every round, [seeds, rounds]; NaN where it was not recorded."""
-        return np.array(
-            [[fact.get(key, np.nan) for fact in run.rounds[: self.length]] for run in self.runs], dtype=float
+    def party(self, i: int) -> str:
+        """Its name, where parties have any of their own."""
+        names: list[str] = next(
+            (run.partition["names"] for run in self.runs if run.partition and "names" in run.partition), []
         )
+        return names[i] if i < len(names) and names.count(names[i]) == 1 else f"party {i}"
+
+    def counted(self) -> list[list[Fact]]:
+        """By seed, the rounds that its results are of: all, or while one is unfinished those that every seed has."""
+        return [run.rounds if self.finished else run.rounds[: self.length] for run in self.runs]
+
+    def told(self, key: str) -> list[NDArray[np.float64]]:
+        """A fact of each of them, by seed; NaN where it was not recorded."""
+        return [np.array([fact.get(key, np.nan) for fact in rounds], dtype=float) for rounds in self.counted()]
+
+    def series(self, key: str) -> NDArray[np.float64]:
+        """A fact of the rounds that every seed has, [seeds, rounds]."""
+        return np.array([values[: self.length] for values in self.told(key)])
 
     def family(self, without: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
         """The settings that are not the method's."""
@@ -99,6 +112,9 @@ def group(runs: list[Run]) -> tuple[list[Group], list[str]]:
         groups.append(Group(tuple(run for _, run in sorted((done or seeds).items()))))
     groups = named(sorted(groups, key=lambda g: order(g.settings)))
     notes += [f"{g.label} is unfinished: round {g.length} of {g.settings['rounds']}." for g in groups if not g.finished]
+    notes += [f"{g.label} stopped early, after round {', '.join(str(len(run.rounds)) for run in g.runs)} of "
+              f"{g.settings['rounds']}: its accuracy on the validation samples rose no more."
+              for g in groups if any(run.stopped_early for run in g.runs)]  # fmt: skip
     return groups, notes
 
 

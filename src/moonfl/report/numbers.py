@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..stopping import chosen
 from .groups import Group
 
 Floats = NDArray[np.float64]
@@ -34,7 +35,7 @@ def band(values: Floats) -> tuple[Floats, Floats]:
 
 
 def finals(g: Group) -> Floats:
-    return g.series("accuracy")[:, -1]
+    return np.array([values[-1] for values in g.told("accuracy")])
 
 
 def final(g: Group) -> Spread:
@@ -43,9 +44,18 @@ def final(g: Group) -> Spread:
     return made
 
 
+def at_end(g: Group, key: str) -> Spread | None:
+    return spread(values[-1] for values in g.told(key))
+
+
+def of_chosen(g: Group) -> Spread | None:
+    """Test accuracy of the round that validation samples choose."""
+    return spread(fact["accuracy"] for rounds in g.counted() if (fact := chosen(rounds)) is not None)
+
+
 def bests(g: Group) -> list[tuple[float, int]]:
     """Of each seed the highest accuracy and the first round that had it."""
-    return [(float(row.max()), int(row.argmax()) + 1) for row in g.series("accuracy")]
+    return [(float(row.max()), int(row.argmax()) + 1) for row in g.told("accuracy")]
 
 
 def difference(g: Group, base: Group) -> tuple[list[int], list[float]]:
@@ -64,10 +74,12 @@ class Reach:
 
 
 def reach(g: Group, target: float) -> list[Reach | None]:
-    sent = np.cumsum(g.series("bytes_down") + g.series("bytes_up"), axis=1)
-    hits = g.series("accuracy") >= target
-    return [Reach(int(hit.argmax()) + 1, float(row[hit.argmax()])) if hit.any() else None
-            for hit, row in zip(hits, sent, strict=True)]  # fmt: skip
+    found: list[Reach | None] = []
+    for accuracy, down, up in zip(*map(g.told, ("accuracy", "bytes_down", "bytes_up")), strict=True):
+        first = int((accuracy >= target).argmax())
+        sent = float((down + up)[: first + 1].sum())
+        found.append(Reach(first + 1, sent) if accuracy[first] >= target else None)
+    return found
 
 
 def targets(groups: list[Group], given: float | None) -> dict[str, float]:
@@ -83,7 +95,7 @@ def targets(groups: list[Group], given: float | None) -> dict[str, float]:
 
 def per_round(g: Group, key: str) -> Spread | None:
     """Of each seed the mean over its rounds."""
-    return spread(g.series(key).mean(axis=1))
+    return spread(values.mean() for values in g.told(key))
 
 
 def party_values(g: Group, key: str) -> dict[int, float]:
@@ -93,6 +105,15 @@ def party_values(g: Group, key: str) -> dict[int, float]:
         for row in run.final.get("parties") or []:
             if isinstance(row.get(key), (int, float)) and math.isfinite(row[key]):
                 found.setdefault(row["party"], []).append(row[key])
+    return {party: float(np.mean(found[party])) for party in sorted(found)}
+
+
+def held_out(g: Group) -> dict[int, float]:
+    """The global model's accuracy on what each party holds out, after the last round, mean over the seeds."""
+    found: dict[int, list[float]] = {}
+    for rounds in g.counted():
+        for i, (right, number) in rounds[-1].get("sites", {}).items():
+            found.setdefault(int(i), []).append(right / number)
     return {party: float(np.mean(found[party])) for party in sorted(found)}
 
 

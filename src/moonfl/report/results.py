@@ -1,10 +1,13 @@
 """The tables of results: accuracy, differences to FedAvg, the way to a target, cost."""
 
+from typing import Any
+
 from .groups import SMALL, Group
-from .numbers import bests, difference, final, per_round, reach, spread, targets
+from .numbers import at_end, bests, difference, final, of_chosen, per_round, reach, spread, targets
 from .panels import baseline
 from .tables import Column, Table, digits, percent, points, size, whole
 
+SOMETIMES = ("macro-F1, %", "balanced, %", "chosen, %", "deviation over parties, %")  # columns that runs may lack
 SEEDS = "± is the standard deviation over seeds (n - 1 below)."
 
 
@@ -16,26 +19,38 @@ def titled(title: str, groups: list[Group]) -> str:
 
 
 def rounds_of(g: Group) -> str:
-    return str(g.length) if g.finished else f"{g.length} of {g.settings['rounds']}"
+    if not g.finished:
+        return f"{g.length} of {g.settings['rounds']}"
+    longest = max(len(run.rounds) for run in g.runs)
+    return str(longest) if g.length == longest else f"{g.length} to {longest}"
+
+
+def made(name: str, title: str, columns: tuple[Column, ...], rows: list[tuple[Any, ...]], note: str) -> Table:
+    """Without what no run has of what runs may lack."""
+    keep = [k for k, c in enumerate(columns) if c.name not in SOMETIMES or any(row[k] is not None for row in rows)]
+    return Table(name, title, tuple(columns[k] for k in keep), [tuple(row[k] for k in keep) for row in rows], note)
 
 
 def accuracy(groups: list[Group]) -> Table:
     rows = []
     for g in groups:
         best = bests(g)
-        parties = spread(g.series("accuracy_std")[:, -1])
+        parties = at_end(g, "accuracy_std")
         rows.append((
-            g.label, final(g), spread(a for a, _ in best), tuple(t for _, t in best), len(g.runs), rounds_of(g),
+            g.label, final(g), at_end(g, "macro_f1"), at_end(g, "balanced_accuracy"), of_chosen(g),
+            spread(a for a, _ in best), tuple(t for _, t in best), len(g.runs), rounds_of(g),
             parties.mean if parties else None,
         ))  # fmt: skip
     columns = (
-        Column("method"), Column("final accuracy, %", percent), Column("best accuracy, %", percent),
+        Column("method"), Column("final accuracy, %", percent), Column("macro-F1, %", percent),
+        Column("balanced, %", percent), Column("chosen, %", percent), Column("best accuracy, %", percent),
         Column("best round, by seed", whole), Column("seeds", whole), Column("rounds", whole),
         Column("deviation over parties, %", percent),
     )  # fmt: skip
-    keep = len(columns) if any(row[-1] is not None for row in rows) else -1
-    note = f"Final is the last round's; best is the highest of any round, which needs the test set to be found. {SEEDS}"
-    return Table("accuracy", titled("Test accuracy", groups), columns[:keep], [row[:keep] for row in rows], note)
+    note = "Final is the last round's, as macro-F1 and balanced accuracy are; best is the highest of any round, which "
+    note += "needs the test set to be found."
+    note += " Chosen is the round that is best on the validation samples." if any(map(of_chosen, groups)) else ""
+    return made("accuracy", titled("Test accuracy", groups), columns, rows, f"{note} {SEEDS}")
 
 
 def differences(groups: list[Group]) -> Table | None:
@@ -83,9 +98,10 @@ def cost(groups: list[Group]) -> Table:
         before = per_round(base, "cpu_seconds") if base and g.federated else None
         ratio = processor.mean / before.mean if processor and before and before.mean else None
         down, up = per_round(g, "bytes_down"), per_round(g, "bytes_up")
-        sent = (down.mean + up.mean) * g.length if down and up else None
+        sent = spread(a.sum() + b.sum() for a, b in zip(g.told("bytes_down"), g.told("bytes_up"), strict=True))
         rows.append((
-            g.label, seconds, processor, ratio, down.mean if down else None, up.mean if up else None, sent,
+            g.label, seconds, processor, ratio, down.mean if down else None, up.mean if up else None,
+            sent.mean if sent else None,
         ))  # fmt: skip
     columns = (
         Column("method"), Column("seconds a round", digits), Column("processor seconds a round", digits),
@@ -106,13 +122,13 @@ def short(groups: list[Group], given: float | None) -> Table:
         best = spread(a for a, _ in bests(g))
         hits = reach(g, goal[g.dataset]) if g.federated else []
         rows.append((
-            g.label, len(g.runs), rounds_of(g), final(g), best, gain,
-            tuple(h.round if h else "not reached" for h in hits), per_round(g, "cpu_seconds"),
+            g.label, len(g.runs), rounds_of(g), final(g), at_end(g, "macro_f1"), at_end(g, "balanced_accuracy"), best,
+            gain, tuple(h.round if h else "not reached" for h in hits), per_round(g, "cpu_seconds"),
         ))  # fmt: skip
     columns = (
         Column("method"), Column("seeds", whole), Column("rounds", whole), Column("final, %", percent),
-        Column("best, %", percent), Column("minus FedAvg", points), Column("rounds to target", whole),
-        Column("cpu s a round", digits),
+        Column("macro-F1, %", percent), Column("balanced, %", percent), Column("best, %", percent),
+        Column("minus FedAvg", points), Column("rounds to target", whole), Column("cpu s/round", digits),
     )  # fmt: skip
     ends = "; ".join(f"{name} {percent(value)} %" for name, value in goal.items())
-    return Table("short", titled("Test accuracy", groups), columns, rows, f"\nTarget: {ends}. {SEEDS}")
+    return made("short", titled("Test accuracy", groups), columns, rows, f"\nTarget: {ends}. {SEEDS}")

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import stopping
 from ..errors import InputError
 from . import checks
 from .checks import Fact
@@ -28,7 +29,11 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return len(self.rounds) >= int(self.settings.get("rounds", 0))
+        return stopping.finished(int(self.settings["rounds"]), self.settings.get("patience"), self.rounds)
+
+    @property
+    def stopped_early(self) -> bool:
+        return self.finished and len(self.rounds) < int(self.settings["rounds"])
 
 
 def load(paths: list[Path]) -> tuple[list[Run], list[str]]:
