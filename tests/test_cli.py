@@ -40,7 +40,8 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     facts = rounds(tmp_path / "runs" / "digits-moon")
     assert [fact["round"] for fact in facts] == [1, 2]
     sums = {"bytes_down", "bytes_up", "cpu_seconds"}
-    assert set(facts[0]) == {"round", "accuracy", "loss", "seconds", "parties"} | sums
+    judged = {"accuracy", "loss", "macro_f1", "balanced_accuracy"}
+    assert set(facts[0]) == {"round", "seconds", "parties"} | sums | judged
     for key in sums:
         assert facts[0][key] > 0
         assert facts[0][key] == pytest.approx(sum(p[key] for p in facts[0]["parties"]))

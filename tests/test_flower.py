@@ -417,6 +417,8 @@ def lie(**facts: Any) -> Callable[[Message, Message], Message]:
         ({"counts": [5]}, "party 1 does not say how many samples it has of each class"),
         ({"counts": "x"}, "party 1 does not say how many samples it has of each class"),
         ({"held_out": -1}, "party 1 says it holds out -1 samples"),
+        ({"validation": 1.5}, "party 1 says it holds out 1.5 samples"),
+        ({"validation": 100}, r"site-2 says it has 100 of all samples that choose a round, 100: more than"),
         ({"party": "1"}, "it says it is party 1; parties are"),
         ({"versions": {"moonfl": "0.0.1"}}, r"it has moonfl 0\.0\.1, the server"),
         ({"versions": 3}, "does not say its versions"),
@@ -464,13 +466,86 @@ def judged(**facts: Any) -> Callable[[Message, Message], Message]:
     return meddle
 
 
-@pytest.mark.parametrize("facts", [{"right": 121}, {"right": 1.5}, {"loss": 1e300}, {"loss": "x"}, {"party": 0}])
+def says(**counts: Any) -> dict[str, Any]:
+    """Of 120 samples, 12 of each class and all of them recognised, but for what is given."""
+    return {"test": {"loss": 1.0} | dict.fromkeys(("actual", "predicted", "hits"), [12] * 10) | counts}
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"test": None}, "the sum of its losses is None"),
+        ({"party": 0}, "it says party 0, not 1"),
+        (says(loss=1e300), r"the sum of its losses is 1e\+300"),
+        (says(loss="x"), "the sum of its losses is x"),
+        (says(hits=120), "of hits it says 120, not a whole number for each of 10 classes"),
+        (says(hits=[12] * 9), "of hits it says .* not a whole number for each of 10 classes"),
+        (says(hits=[12.0] * 10), "of hits it says .* not a whole number for each of 10 classes"),
+        (says(actual=[True] * 10), "of actual it says .* not a whole number for each of 10 classes"),
+        (says(predicted=[-12, 132] + [0] * 8), "of predicted it says .* not a whole number for each of 10 classes"),
+        (says(actual=[12] * 9 + [13]), "it counts 121 actual, and holds out 120 samples"),
+        (says(predicted=[12] * 9 + [11]), "it counts 119 predicted, and holds out 120 samples"),
+        (says(hits=[12] * 9 + [13]), "more samples are right than there are, or were taken for it"),
+        (says(predicted=[11, 13] + [12] * 8), "more samples are right than there are, or were taken for it"),
+    ],
+)
 def test_a_site_that_cannot_count_does_not_judge(
-    moon: Deployment, facts: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    moon: Deployment, facts: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    moon.exp = replace(MOON3, rounds=1)
     moon.grid.meddle = judged(**facts)
-    assert all(list(fact["sites"]) == ["0", "2"] for fact in moon.serve().rounds)
-    assert "site-2 does not judge the model" in capsys.readouterr().err
+    assert list(moon.serve().rounds[0]["sites"]) == ["0", "2"]
+    assert re.search(f"site-2 does not judge the model: .*{message}", capsys.readouterr().err)
+
+
+def test_counts_that_could_be_true_are_taken(moon: Deployment) -> None:
+    moon.exp = replace(MOON3, rounds=1)
+    moon.grid.meddle = judged(**says())
+    assert moon.serve().rounds[0]["sites"]["1"] == [120, 120]
+
+
+EARLY = replace(MOON3, rounds=9, lr=0.1, validation=0.1, patience=1)
+
+
+def test_validation_samples_at_the_sites_choose_the_round_they_choose_at_home(tmp_path: Path) -> None:
+    """The same facts and models, the same early end, the server's own test set or not; and what is then resumed."""
+    expected = moonfl.run(EARLY, workers=1)
+    assert expected.chosen is not None
+    assert 1 < len(expected.rounds) < 9
+    early = Deployment(tmp_path / "federation", EARLY)
+    parts = [np.load(early.folder / f"site-{k + 1}" / "data.npz") for k in range(3)]
+    x, y = (np.concatenate([part[name] for part in parts]) for name in ("x_test", "y_test"))
+    np.savez(tmp_path / "test.npz", x=x, y=y, classes=parts[0]["classes"])
+    for out, test in (("sites", ""), ("server", str(tmp_path / "test.npz"))):
+        found = early.serve(test=test, out=str(tmp_path / out))
+        for key in ("accuracy", "macro_f1", "balanced_accuracy", "validation_accuracy"):
+            assert [fact[key] for fact in found.rounds] == [fact[key] for fact in expected.rounds]
+        assert ("sites" in found.rounds[0]) == (not test)
+        assert same(found.models, expected.models)
+        assert same(load(tmp_path / out / "best.safetensors"), expected.chosen_models)
+        before = len(early.grid.sent)
+        assert same(early.serve(test=test, out=str(tmp_path / out), resume=True).models, expected.models)
+        assert all(message.metadata.message_type == "query" for message in early.grid.sent[before:])
+
+
+def test_a_site_that_lies_of_validation_does_not_choose(tmp_path: Path) -> None:
+    early = Deployment(tmp_path / "federation", replace(EARLY, rounds=1))
+    honest = early.serve(out=str(tmp_path / "honest")).rounds[0]
+    early.grid.meddle = judged(validation={"loss": 0.0, "actual": [1] * 10, "predicted": [1] * 10, "hits": [1] * 10})
+    lied = early.serve().rounds[0]
+    assert list(lied["sites"]) == ["0", "2"]
+    assert lied["validation_accuracy"] != honest["validation_accuracy"]
+
+
+def test_parties_that_hold_out_their_own_find_the_same_at_home_and_at_sites(tmp_path: Path) -> None:
+    digits = np.load(Deployment(tmp_path / "whole", replace(MOON3, parties=2)).folder / "site-1" / "data.npz")
+    np.savez(tmp_path / "own.npz", x=digits["x"], y=digits["y"], classes=digits["classes"])
+    exp = replace(MOON3, dataset="npz", model="mlp", data_dir=str(tmp_path / "own.npz"), rounds=1, validation=0.1)
+    here, there = moonfl.run(exp, workers=1), Deployment(tmp_path / "federation", exp).serve()
+    for key in ("sites", "accuracy", "macro_f1", "balanced_accuracy", "validation_accuracy"):
+        assert here.rounds[0][key] == there.rounds[0][key]
+    assert len(here.rounds[0]["sites"]) == 3
+    assert there.names == ("site-1", "site-2", "site-3")
 
 
 def test_a_model_without_a_finite_loss_anywhere_has_diverged(moon: Deployment) -> None:

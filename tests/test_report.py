@@ -16,11 +16,13 @@ from made_runs import comparison, make_run
 
 from moonfl import report
 from moonfl.errors import InputError
-from moonfl.report import results
+from moonfl.report import described, results
 from moonfl.report.contents import headline
+from moonfl.report.dots import parties
 from moonfl.report.groups import SMALL, Group, group
 from moonfl.report.panels import baseline, panels
 from moonfl.report.runs import load
+from moonfl.report.tables import Table
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,71 @@ def test_the_table_of_accuracy_equals_the_facts(written: tuple[Path, Path]) -> N
     assert float(row["best accuracy, %"]) == pytest.approx(np.mean([max(c) for c in curves]))
     assert row["best round, by seed"] == "; ".join(str(c.index(max(c)) + 1) for c in curves)
     assert found["SOLO"]["final accuracy, %: deviation"] == ""  # one seed has none
+
+
+def test_macro_f1_and_balanced_accuracy_stand_beside_it_where_runs_have_them(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / f"moon-{seed}", "moon", seed, rounds=2) for seed in range(2)]
+    old = make_run(tmp_path / "fedavg", "fedavg", rounds=2)
+    (old / "rounds.jsonl").write_text('{"round": 1, "accuracy": 0.1}\n{"round": 2, "accuracy": 0.1}\n')
+    last = [json.loads((run / "rounds.jsonl").read_text().splitlines()[-1]) for run in runs]
+    for table in (results.accuracy(groups_of(tmp_path)), results.short(groups_of(tmp_path), None)):
+        names = [column.name for column in table.columns]
+        for name, key in (("macro-F1, %", "macro_f1"), ("balanced, %", "balanced_accuracy")):
+            moon, fedavg = (row[names.index(name)] for row in table.rows)
+            assert fedavg is None
+            assert moon.mean == pytest.approx(np.mean([fact[key] for fact in last]))
+            assert moon.deviation == pytest.approx(np.std([fact[key] for fact in last], ddof=1))
+
+
+def judged(run: Path, *validation: float) -> list[dict[str, Any]]:
+    """A run with these accuracies on validation samples, and parties that hold out test samples."""
+    facts = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    told = [{"validation_accuracy": a, "sites": {"0": [9, 10], "2": [1, 4]}} for a in validation]
+    facts = [fact | more for fact, more in zip(facts, told, strict=True)]
+    (run / "rounds.jsonl").write_text("".join(json.dumps(fact) + "\n" for fact in facts))
+    return facts
+
+
+def first_row(table: Table) -> dict[str, Any]:
+    return dict(zip([column.name for column in table.columns], table.rows[0], strict=True))
+
+
+def test_seeds_that_stopped_early_are_finished_and_end_where_they_ended(tmp_path: Path) -> None:
+    facts = [
+        judged(make_run(tmp_path / "a", seed=0, done=4, patience=2), 0.1, 0.5, 0.4, 0.5),
+        judged(make_run(tmp_path / "b", seed=1, done=5, patience=2), 0.1, 0.2, 0.3, 0.2, 0.1),
+    ]
+    groups, notes = group(load([tmp_path])[0])
+    assert notes == [
+        "MOON mu=5 stopped early, after round 4, 5 of 30: its accuracy on the validation samples rose no more."
+    ]
+    row = first_row(results.accuracy(groups))
+    assert row["final accuracy, %"].mean == pytest.approx(np.mean([run[-1]["accuracy"] for run in facts]))
+    assert row["best accuracy, %"].mean == pytest.approx(np.mean([max(f["accuracy"] for f in run) for run in facts]))
+    assert row["chosen, %"].mean == pytest.approx(np.mean([facts[0][1]["accuracy"], facts[1][2]["accuracy"]]))
+    assert row["rounds"] == "4 to 5"
+    assert first_row(results.cost(groups))["sent in all"] == np.mean(
+        [sum(f["bytes_up"] + f["bytes_down"] for f in run) for run in facts]
+    )
+    assert [row[2] for row in described.sources(groups).rows] == ["4 of 30, stopped early", "5 of 30, stopped early"]
+    judged(make_run(tmp_path / "c", seed=2, done=3, patience=2), 0.1, 0.2, 0.1)
+    assert "is unfinished and left out" in group(load([tmp_path])[0])[1][0]
+
+
+def test_parties_are_told_by_name_with_what_they_hold_out(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", rounds=1, parties=3)
+    judged(run, 0.5)
+    dealt = json.loads((run / "partition.json").read_text())
+    (run / "partition.json").write_text(json.dumps(dealt | {"names": ["Bonn", "Lyon", "Pisa"]}))
+    (g,) = groups_of(tmp_path)
+    table = described.per_party([g])
+    assert table is not None
+    held = {row[1]: row[[c.name for c in table.columns].index("on what it holds out, %")] for row in table.rows}
+    assert held == {"Bonn": 0.9, "Lyon": None, "Pisa": 0.25}
+    drawn = parties("party-held-out", [g], "held-out")
+    assert drawn is not None
+    assert "Bonn" in drawn.svg
+    assert "party 0" not in drawn.svg
 
 
 def test_differences_are_paired_by_common_seeds(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from test_contract import same
 from test_resume import StopError, results_of, stop_after
 
 import moonfl
+from moonfl.conclude import conclude
 from moonfl.data.base import Dataset, Examples
 from moonfl.experiment import Experiment
 from moonfl.record import summarise
@@ -109,6 +110,26 @@ def test_without_validation_samples_nothing_is_chosen(tmp_path: Path) -> None:
     result = moonfl.run(replace(EARLY, validation=None, patience=None, rounds=1), tmp_path / "run", workers=1)
     assert (result.chosen, result.chosen_models) == (None, None)
     assert not (tmp_path / "run" / "best.safetensors").exists()
+
+
+def test_the_end_of_a_run_in_words() -> None:
+    shares = {"macro_f1": 0.701, "balanced_accuracy": 0.6}
+    facts = [{"round": t, "accuracy": a, "validation_accuracy": v} for t, a, v in ((1, 0.5, 0.3), (2, 0.8, 0.2))]
+    result = moonfl.Result(replace(EARLY, rounds=2), [facts[0], facts[1] | shares], {}, Path("run"))
+    lines = [
+        "accuracy 80.0 % after round 2 (best 80.0 % in round 2); results in run",
+        "macro-F1 70.1 %, balanced accuracy 60.0 %",
+        "round 1 is best on the validation samples: accuracy 50.0 % on the test set",
+    ]
+    assert conclude(result).splitlines() == lines
+    sites = {"sites": {"0": [3, 4], "1": [1, 4], "3": [4, 4]}}
+    result = replace(result, experiment=EARLY, rounds=[facts[0], facts[1] | sites])
+    told = "on what each of 3 parties holds out: lowest 25.0 % ({}), highest 100.0 % ({})"
+    assert conclude(result).splitlines()[1:] == [
+        told.format("party 1", "party 3"), f"{lines[2]}; stopped after round 2, for none since was better"
+    ]  # fmt: skip
+    named = replace(result, names=("Bonn", "Lyon", "Oslo", "Pisa"))
+    assert told.format("Lyon", "Pisa") in conclude(named)
 
 
 EARLY = Experiment(parties=4, rounds=30, epochs=1, lr=0.1, validation=0.2, patience=2, sample_fraction=0.5)
