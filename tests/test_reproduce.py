@@ -22,7 +22,7 @@ def _little_of_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enough for the 20 parties of small scale."""
     whole = read_digits()
     train, test = (Examples(x[:n], y[:n]) for (x, y), n in ((whole.train, 300), (whole.test, 60)))
-    source = replace(DATASETS["digits"], read=lambda folder: replace(whole, train=train, test=test))
+    source = replace(DATASETS["digits"], read=lambda folder, reading: replace(whole, train=train, test=test))
     monkeypatch.setitem(DATASETS, "digits", source)
 
 

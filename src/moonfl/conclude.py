@@ -20,9 +20,9 @@ def conclude(result: Result) -> str:
 
 
 def by_party(sites: dict[str, list[int]], names: tuple[str, ...]) -> str:
-    shares = {names[int(i)] if names else f"party {i}": right / number for i, (right, number) in sites.items()}
-    low, high = (pick(shares, key=lambda name: shares[name]) for pick in (min, max))
-    found = f"lowest {percent(shares[low])} ({low}), highest {percent(shares[high])} ({high})"
+    shares = [(right / number, names[int(i)] if names else f"party {i}") for i, (right, number) in sites.items()]
+    (low, worst), (high, best) = min(shares), max(shares)
+    found = f"lowest {percent(low)} ({worst}), highest {percent(high)} ({best})"
     return f"on what each of {len(sites)} parties holds out: {found}"
 
 
