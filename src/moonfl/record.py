@@ -110,9 +110,9 @@ class Recorder:
         chosen, last = stopping.chosen(self.facts), finished(self.exp, self.facts)
         if chosen is fact:
             self.chosen_models = self.exp.algorithm.deployed(server)
+            if self.directory is not None:
+                save(self.directory / BEST, self.chosen_models)
         if self.directory is not None:
-            if chosen is fact:
-                save(self.directory / BEST, self.exp.algorithm.deployed(server))
             if last:  # before the last line, as the best model is: what has all its lines is finished
                 final = analyse(self.exp, self.task, server, updates)
                 write_atomically(self.directory / FINAL, json.dumps(final, allow_nan=False))
@@ -159,7 +159,7 @@ def choices(exp: Experiment, task: Task) -> dict[str, str]:
     }
     if exp.algorithm.meaning:
         made["algorithm"] = exp.algorithm.meaning
-    if task.validation is not None:
+    if exp.validation is not None:
         made["validation"] = "of rounds with the same accuracy on the validation samples the first is chosen"
     if task.batch_norm:
         made["batch_norm"] = "weights and statistics are combined alike; a party of one sample does not train"
