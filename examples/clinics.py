@@ -48,8 +48,8 @@ def main() -> None:
             f"{name:8} {statistics.fmean(accuracy):.1f} %, balanced {statistics.fmean(balanced):.1f} %, "
             f"worst clinic {100 * worst:.1f} %, chosen rounds {rounds}"
         )
-    moonfl.export(results[0], args.out)
-    print(f"MOON's model of seed 0 is in {args.out}")
+    moonfl.export(results[0], args.out, best=True)
+    print(f"MOON's model of seed 0, of its chosen round, is in {args.out}")
 
 
 if __name__ == "__main__":

@@ -259,18 +259,21 @@ def test_an_unfinished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "after round 1 of 2" in capsys.readouterr().out
 
 
-def test_best_is_the_model_the_run_kept(
-    run: Path, digits: Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_best_is_the_model_the_run_kept(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", str(run), "--best"]) == 2
     assert "has no best.safetensors" in capsys.readouterr().err
-    states.save(run / "best.safetensors", {"global": tree.mul(digits.models["global"], 0.5)})
-    assert cli.main(["export", str(run), "--best"]) == 0
-    assert "the best validation accuracy" in capsys.readouterr().out
-    x, _ = by_the_run(digits)
-    halved = replace(digits, models={"global": tree.mul(digits.models["global"], 0.5)})
-    with torch.no_grad():
-        assert torch.equal(moonfl.load_model(run / "export" / "model.safetensors")(x).z, halved.model(x).z)
+    result = moonfl.run(replace(QUICK, validation=0.2), tmp_path / "chosen", workers=1)
+    assert result.chosen is not None
+    other = {"global": tree.mul(result.models["global"], 0.5)}
+    states.save(tmp_path / "chosen" / "best.safetensors", other)
+    assert cli.main(["export", str(tmp_path / "chosen"), "--best"]) == 0
+    assert f"round {result.chosen['round']}, best on the validation samples" in capsys.readouterr().out
+    moonfl.export(replace(result, chosen_models=other), tmp_path / "from-result", best=True)
+    x, _ = by_the_run(result)
+    for folder in (tmp_path / "chosen" / "export", tmp_path / "from-result"):
+        with torch.no_grad():
+            found = moonfl.load_model(folder / "model.safetensors")(x).z
+            assert torch.equal(found, replace(result, models=other).model(x).z)
 
 
 @pytest.mark.parametrize(

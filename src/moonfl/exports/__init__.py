@@ -14,9 +14,9 @@ from typing import NamedTuple
 from ..errors import InputError
 from ..files import sync, writing
 from ..record import Result
-from .artifact import PROGRAM, README, WEIGHTS, Artifact, explained, is_artifact, load_model, write
+from .artifact import PROGRAM, README, WEIGHTS, explained, is_artifact, load_model, write
 from .program import TOLERANCE, check, write_program
-from .trained import chosen, of_directory
+from .trained import of_directory, of_result
 
 __all__ = ["TOLERANCE", "Exported", "export", "load_model"]
 WRITING = ".writing-"
@@ -49,8 +49,7 @@ def export(
             raise InputError("this result has no run directory; moonfl.export(result, out) says where the model goes")
         out = home / "export"
     if isinstance(run, Result):
-        name, params = chosen(run.models, party, best, home)
-        artifact = Artifact(run.experiment, run.blueprint, params, name, run.rounds[-1])
+        artifact = of_result(run, party, best)
     else:
         artifact = of_directory(Path(run), party, best, data_dir)
     with whole(Path(out), force) as staged:

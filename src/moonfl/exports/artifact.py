@@ -32,15 +32,16 @@ class Artifact:
     experiment: Experiment
     blueprint: Blueprint
     params: Params
-    name: str  # global, best, or whose: party0
-    fact: dict[str, Any]  # what is recorded of the run's last round
+    name: str  # global, or whose: party0
+    fact: dict[str, Any]  # what is recorded of the round it is of
+    best: bool = False  # that round is the best on the validation samples, not the last
 
     @property
     def model(self) -> str:
         """Which it is, in words."""
-        round = f"round {self.fact['round']} of {self.experiment.rounds}"
-        if self.name == "best":
-            return f"the model of the round with the best validation accuracy, up to {round}"
+        most = "at most " if self.experiment.patience is not None else ""
+        which = ", best on the validation samples" if self.best else f" of {most}{self.experiment.rounds}"
+        round = f"round {self.fact['round']}{which}"
         accuracy = self.fact.get("accuracies", {}).get(self.name, self.fact["accuracy"])
         whose = f"party {self.name.removeprefix('party')}'s" if self.name.startswith("party") else "the global"
         return f"{whose} model after {round}, accuracy {100 * accuracy:.1f} %"

@@ -2,12 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import safetensors
 import torch
 
-from .. import checkpoint, states
+from .. import checkpoint, states, stopping
 from ..api import experiment_of
 from ..data import directory, load, source
 from ..data.augment import by_type
@@ -15,13 +14,11 @@ from ..data.base import Dataset
 from ..deployed import Blueprint
 from ..errors import InputError, say
 from ..experiment import OWN, Experiment
-from ..record import GLOBAL
-from ..rundir import CHECKPOINT, PARTITION, ROUNDS
+from ..record import GLOBAL, Result
+from ..rundir import BEST, CHECKPOINT, PARTITION, ROUNDS, Fact
 from ..task import make_builder
 from ..types import Params, State
 from .artifact import Artifact, sample
-
-BEST = "best.safetensors"  # in a run directory: the model of the round with the best validation accuracy
 
 
 def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None) -> Artifact:
@@ -35,44 +32,59 @@ def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None)
     found = checkpoint.read(run / CHECKPOINT, exp)
     if found is None:
         raise InputError(f"{run} has no checkpoint: no round of it is done; `moonfl resume {run}` goes on with it")
-    name, params = chosen(exp.algorithm.deployed(found.server), party, best, run)
-    return Artifact(exp, blueprint(run, exp, data_dir), params, name, fact_of(run, found.rounds))
+    facts = facts_of(run, found.rounds)
+    models, fact = best_of(facts, _best(run)) if best else (exp.algorithm.deployed(found.server), facts[-1])
+    name, params = named(models, party)
+    return Artifact(exp, blueprint(run, exp, data_dir), params, name, fact, best)
 
 
-def chosen(models: State, party: int | None, best: bool, run: Path | None) -> tuple[str, Params]:
+def of_result(result: Result, party: int | None, best: bool) -> Artifact:
+    models, fact = best_of(result.rounds, result.chosen_models) if best else (result.models, result.rounds[-1])
+    name, params = named(models, party)
+    return Artifact(result.experiment, result.blueprint, params, name, fact, best)
+
+
+def best_of(facts: list[Fact], models: State | None) -> tuple[State, Fact]:
+    """The models of the round that is best on the validation samples, and what is recorded of it."""
+    fact = stopping.chosen(facts)
+    if fact is None or models is None:
+        raise InputError(
+            f"this run has no {BEST}: one with validation=SHARE keeps its best round; without --best the last round's "
+            "model is exported"
+        )
+    return models, fact
+
+
+def named(models: State, party: int | None) -> tuple[str, Params]:
     """The name of the model that is asked for, and the model."""
     if GLOBAL in models and party is not None:
         raise InputError(f"--party {party} is for runs in which each party has a model; this one has a global one only")
-    models = _best(run) if best else models
     name = GLOBAL if party is None else f"party{party}"
     if name not in models:
         whose = ", ".join(sorted((name.removeprefix("party") for name in models), key=lambda name: (len(name), name)))
         given = "none is chosen" if party is None else f"there is no party {party}"
         raise InputError(f"each party of this run has a model of its own, and {given}: --party is one of {whose}")
-    return "best" if best and name == GLOBAL else name, models[name]
+    return name, models[name]
 
 
-def _best(run: Path | None) -> State:
-    if run is None or not (run / BEST).exists():
-        raise InputError(
-            f"{run or 'this result'} has no {BEST}, which a run with validation=SHARE keeps of its best round; "
-            "without --best the last round's model is exported"
-        )
+def _best(run: Path) -> State | None:
+    if not (run / BEST).exists():
+        return None
     try:
         return states.load(run / BEST)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise InputError(f"{run / BEST} is damaged ({error}); without --best the last round is exported") from None
 
 
-def fact_of(run: Path, round: int) -> dict[str, Any]:
-    """What is recorded of that round."""
+def facts_of(run: Path, rounds: int) -> list[Fact]:
+    """What is recorded of the rounds up to this one."""
     try:
-        fact = json.loads((run / ROUNDS).read_text(encoding="utf-8").splitlines()[round - 1])
-        if fact["round"] == round and float(fact["accuracy"]) >= 0:
-            return dict(fact)
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        facts = [json.loads(line) for line in (run / ROUNDS).read_text(encoding="utf-8").splitlines()[:rounds]]
+        if [(fact["round"], float(fact["accuracy"]) >= 0) for fact in facts] == [(t + 1, True) for t in range(rounds)]:
+            return facts
+    except (OSError, ValueError, KeyError, TypeError):
         pass
-    raise InputError(f"{run / ROUNDS} has not round {round}, which the checkpoint is of; it was changed or cut")
+    raise InputError(f"{run / ROUNDS} has not round {rounds}, which the checkpoint is of; it was changed or cut")
 
 
 def blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
