@@ -1,12 +1,13 @@
 # make demo: MOON learns digits.   make test: the whole suite.   make lint: style and types.
 # make test-flower: real Flower processes on loopback, and Ray.
 # make test-report: reports in a browser (installs Debian's chromium where there is none).
+# make docs: the documentation into site/, read offline.   make pictures: draw its pictures again.
 # make sanitize: the native kernels under the address and undefined-behaviour sanitizers (needs gcc).
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-flower test-report lint sanitize clean
+.PHONY: demo test test-flower test-report lint docs pictures sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/moonfl run
@@ -28,6 +29,15 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: $(VENV)/installed
+	$(BIN)/python -c 'import l2m4m, material, mkdocs, mkdocstrings_handlers.python' 2>/dev/null || \
+	    $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/check_site.py site
+
+pictures: $(VENV)/installed
+	$(BIN)/python docs/pictures/make.py
+
 sanitize:
 	mkdir -p build
 	gcc -g -O1 -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all \
@@ -41,4 +51,4 @@ $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/moonfl
 	touch $@
 
 clean:
-	rm -rf $(VENV) build src/moonfl/kernels/_native*.so src/moonfl.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build site src/moonfl/kernels/_native*.so src/moonfl.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,18 +1,29 @@
-"""The commands and code of the README and of CONTRIBUTING do what they say."""
+"""The commands and code of the README, of CONTRIBUTING and of every page of the documentation do what they say."""
 
+import dataclasses
 import re
 import shlex
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from problems import TINY, gaussians, train, write_cifar10, write_own
 
-from moonfl import cli
+from moonfl import cli, settings
+from moonfl.algorithms import ALGORITHMS
+from moonfl.experiment import Experiment
+from moonfl.servers import SERVERS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+DOCS = ROOT / "docs"
+PAGES = sorted(str(p.relative_to(DOCS)) for p in DOCS.rglob("*.md"))
+FOLLOWED = "flower.md"  # by test_flower_deployment.py, as it starts processes that run until they are stopped
+LANGUAGES = {"console", "python", "text", "toml", "csv"}
+FENCE = re.compile(r'^```(\w*)(?: title="([\w.]+)")?\n(.*?)^```$', flags=re.MULTILINE | re.DOTALL)
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -48,10 +59,9 @@ def test_readme_commands(
 
 
 def test_readme_make_targets() -> None:
-    makefile = (ROOT / "Makefile").read_text()
     for words in commands(README) + commands((ROOT / "CONTRIBUTING.md").read_text()):
         if words[0] == "make":
-            assert f"\n{words[1]}:" in makefile
+            assert f"\n{words[1]}:" in MAKEFILE
         else:
             assert words[0] == "moonfl" or words == ["pip", "install", "."]
 
@@ -81,3 +91,98 @@ def test_the_example_method_works() -> None:
         for lam in (5.0, 0.0)
     )
     assert penalised < free
+
+
+def fences(page: str) -> list[tuple[str, str, str]]:
+    """(language, title, content) of every block of a page; one that is written otherwise is no block, and an error."""
+    text = (DOCS / page).read_text()
+    found = FENCE.findall(text)
+    assert 2 * len(found) == len(re.findall(r"^\s*(?:```|~~~)", text, flags=re.MULTILINE)), f"{page}: an odd fence"
+    assert {language for language, _, _ in found} <= LANGUAGES, page
+    return found
+
+
+def do(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line of a console: moonfl is run, make must have that target, pip a form that works."""
+    assert line.startswith("$ "), f"{line}: what a command prints belongs in a text block"
+    words = shlex.split(line.removeprefix("$ "))
+    if words[0] == "moonfl":
+        assert cli.main(words[1:]) == 0, f"{line}: {capsys.readouterr().err}"
+    elif words[0] == "make":
+        assert f"\n{words[1]}:" in MAKEFILE, line
+    else:
+        assert re.fullmatch(r"\$ pip install '?(\.|moonfl)(\[[a-z]+\])?'?", line), line
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != FOLLOWED])
+def test_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every block in its order, in an empty folder; a block with a title is the file of that name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = fences(page)
+    if any("cifar10" in block for language, _, block in found if language == "console"):
+        write_cifar10(tmp_path / "data", per_file=24)  # a few images in the place of the real ones
+    names: dict = {"__name__": "__main__"}
+    try:
+        for language, title, block in found:
+            if title:
+                (tmp_path / title).write_text(block)
+            elif language == "python":
+                exec(compile(block, page, "exec"), names)
+            elif language == "console":
+                for line in block.splitlines():
+                    do(line, capsys)
+    finally:
+        for _, title, _ in found:
+            sys.modules.pop(title.removesuffix(".py"), None)
+
+
+def shown(cls: type, prefix: str = "", only: tuple[str, ...] = ()) -> dict[str, str]:
+    """The settings of a class with their defaults, as a page shows them."""
+
+    def text(value: object) -> str:
+        if value is None or isinstance(value, bool):
+            return str(value).lower()
+        return f"{value:g}" if isinstance(value, float) else str(value)
+
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
+    return {prefix + name: text(defaults[name]) for name in only or settings.names(cls)}
+
+
+def settings_in(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^\| `([\w.]+)` \| ([^|]*?) \|", text, flags=re.MULTILINE))
+
+
+def references_in(text: str) -> set[str]:
+    return set(re.findall(r"https://arxiv\.org/abs/[\d.]+\d", text))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_page_of_a_method(name: str) -> None:
+    """Its settings are those of the code, with their defaults; so is its reference."""
+    cls, text = ALGORITHMS[name], (DOCS / "methods" / f"{name}.md").read_text()
+    assert settings_in(text) == shown(cls)
+    assert f"`algorithm={name}`" in text
+    assert references_in(sys.modules[cls.__module__].__doc__ or "") == references_in(text)
+
+
+def test_the_page_of_server_steps() -> None:
+    text = (DOCS / "methods" / "server-steps.md").read_text()
+    sections = dict(re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL))
+    assert {name: settings_in(part) for name, part in sections.items()} == {
+        name: shown(cls, "server.") for name, cls in SERVERS.items()
+    }
+    for cls in SERVERS.values():
+        assert references_in(sys.modules[cls.__module__].__doc__ or "") <= references_in(text)
+
+
+def test_the_page_of_robust_rules() -> None:
+    text = (DOCS / "methods" / "robust.md").read_text()
+    assert settings_in(text) == shown(Experiment, only=("combination", "trim", "clip"))
+
+
+def test_pictures_are_small_and_shown() -> None:
+    pages = "".join((DOCS / page).read_text() for page in PAGES) + (ROOT / "mkdocs.yml").read_text()
+    for path in (DOCS / "pictures").glob("*.svg"):
+        assert path.stat().st_size < 150_000, path
+        assert f"pictures/{path.name}" in pages, path
