@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+PARTS = {"algorithm": "the method, by name; in Python a value", "server": "the server step, likewise"}
 SHIM = "https://unpkg.com/iframe-worker/shim"  # what Material's plugin for offline use would fetch
 
 
@@ -25,7 +26,9 @@ def on_post_build(config: Any, **given: Any) -> None:
 
 def table(module: str, name: str) -> str:
     cls = getattr(importlib.import_module(module), name)
-    rows = [f"| `{f.name}` | `{shown(f)}` | {f.metadata.get('doc', '')} |" for f in dataclasses.fields(cls)]
+    rows = [
+        f"| `{f.name}` | `{shown(f)}` | {f.metadata.get('doc') or PARTS[f.name]} |" for f in dataclasses.fields(cls)
+    ]
     return "\n".join(["| key | default | what it is |", "|---|---|---|", *rows])
 
 

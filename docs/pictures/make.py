@@ -36,7 +36,7 @@ RUNS = {
     "fedavg-0.5": ("digits-fedavg", {"beta": 0.5}),
     "fedavg-0.1": ("digits-fedavg", {"beta": 0.1}),
     "moon-0.1": ("digits-moon", {"beta": 0.1}),
-    "solo-0.1": ("digits-fedavg", {"beta": 0.1, "algorithm": moonfl.Solo(), "rounds": 1, "epochs": 150}),
+    "solo-0.1": ("digits-solo", {"beta": 0.1, "epochs": 150}),
 }
 
 
