@@ -34,8 +34,7 @@ def table(module: str, name: str) -> str:
 
 def shown(field: "dataclasses.Field[Any]") -> str:
     if field.default is dataclasses.MISSING:
-        assert field.default_factory is not dataclasses.MISSING
-        return f"{field.default_factory.__name__}()"
+        return f"{getattr(field.default_factory, '__name__', '')}()"
     if field.default is None or isinstance(field.default, bool):
         return str(field.default).lower()
     return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)

@@ -27,11 +27,11 @@ from moonfl.report.runs import load as load_runs
 from moonfl.report.style import BLUE, COLOURS, GRID, INK, PAPER, head, look, shades
 
 HERE = Path(__file__).parent
-GREY, _, ORANGE, GREEN, *_ = COLOURS
+GREY, ORANGE, GREEN = COLOURS[0], COLOURS[2], COLOURS[3]
 WIDE = 7.2  # inches: the width of a page of text
 Point = tuple[float, float]
 LARGEST = 150_000  # bytes of a picture
-RUNS = {
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedavg-iid": ("digits-fedavg", {"partition": "iid"}),
     "fedavg-0.5": ("digits-fedavg", {"beta": 0.5}),
     "fedavg-0.1": ("digits-fedavg", {"beta": 0.1}),
