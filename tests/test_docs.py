@@ -68,7 +68,7 @@ def test_readme_make_targets() -> None:
 
 def test_readme_python(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = blocks(README, "python")
-    assert len([line for line in code.splitlines() if line]) <= 10
+    assert len([line for line in code.splitlines() if line]) == 10
     exec(compile(code, "README.md", "exec"), {})
     accuracy = float(capsys.readouterr().out.split()[1])
     assert 0.95 < accuracy <= 1

@@ -61,11 +61,12 @@ def write(path: Path, artifact: Artifact) -> None:
 
 
 def load_model(path: str | Path, model: Own | None = None) -> Deployed:
-    """The model of a model.safetensors, in eval mode; it takes samples as they are stored.
+    """The model of an export, the folder or its model.safetensors, in eval mode; it takes samples as they are stored.
 
     `model`: the module or what makes it, where moonfl.federate was given one, which a file of weights does not hold.
     """
-    head, params = read(Path(path))
+    path = Path(path) / WEIGHTS if Path(path).is_dir() else Path(path)
+    head, params = read(path)
     try:
         settings = {key: value for key, value in head["experiment"].items() if key in BUILDING}
         shape, dtype = sample(head)
