@@ -149,6 +149,15 @@ def write_own(folder: Path) -> None:
     np.savez(folder / "motion.npz", x=rng.normal(size=(60, 40, 3)) + y[:, None, None], y=y, person=np.arange(60) % 3)
 
 
+def write_hapt(path: Path, people: int = 12, each: int = 24) -> None:
+    """Windows of motion whose activity can be heard: another frequency each, another loudness for each person."""
+    rng, time = np.random.default_rng(0), np.arange(128)
+    subject, y = np.repeat(np.arange(1, people + 1), each), np.tile(np.arange(6), people * each // 6)
+    wave = np.sin(time * (1 + y[:, None]) / 10) * (1 + subject[:, None] / 10)
+    x = (wave[:, :, None] + 0.1 * rng.normal(size=(len(y), 128, 6))).astype(np.float32)
+    np.savez(path, x=x, y=y, subject=subject)
+
+
 def write_images(folder: Path, parties: tuple[str, ...] = (), count: int = 6, side: int = 20) -> Path:
     """Red and blue squares, each a little different."""
     for holder in [folder / party for party in parties] or [folder]:

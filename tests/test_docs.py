@@ -4,12 +4,13 @@ import dataclasses
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from problems import TINY, gaussians, train, write_cifar10, write_own
+from problems import TINY, gaussians, train, write_cifar10, write_hapt, write_own
 
 from moonfl import cli, settings
 from moonfl.algorithms import ALGORITHMS
@@ -103,13 +104,15 @@ def fences(page: str) -> list[tuple[str, str, str]]:
 
 
 def do(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line of a console: moonfl is run, make must have that target, pip a form that works."""
+    """A line of a console: moonfl and Python are run, make must have that target, pip a form that works."""
     assert line.startswith("$ "), f"{line}: what a command prints belongs in a text block"
     words = shlex.split(line.removeprefix("$ "))
     if words[0] == "moonfl":
         assert cli.main(words[1:]) == 0, f"{line}: {capsys.readouterr().err}"
     elif words[0] == "make":
         assert f"\n{words[1]}:" in MAKEFILE, line
+    elif words[0] == "python":
+        subprocess.run([sys.executable, ROOT / words[1], *words[2:]], check=True, timeout=300)
     else:
         assert re.fullmatch(r"\$ pip install '?(\.|moonfl)(\[[a-z]+\])?'?", line), line
 
@@ -122,6 +125,8 @@ def test_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     found = fences(page)
     if any("cifar10" in block for language, _, block in found if language == "console"):
         write_cifar10(tmp_path / "data", per_file=24)  # a few images in the place of the real ones
+    if any("hapt.npz" in block for language, _, block in found if language == "console"):
+        write_hapt(tmp_path / "hapt.npz")  # likewise
     names: dict = {"__name__": "__main__"}
     try:
         for language, title, block in found:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from problems import TINY, gaussians, train
+from problems import TINY, gaussians, train, write_hapt
 
 from moonfl import FedAvg, cli
 
@@ -26,17 +26,8 @@ def test_every_example_is_tested_and_described() -> None:
         assert f'"{path.name}"' in Path(__file__).read_text() or f'"{path.stem}:' in Path(__file__).read_text()
 
 
-def motion(people: int = 12, each: int = 24) -> dict[str, np.ndarray]:
-    """Windows whose activity can be heard: another frequency each, another loudness for each person."""
-    rng, time = np.random.default_rng(0), np.arange(128)
-    subject, y = np.repeat(np.arange(1, people + 1), each), np.tile(np.arange(6), people * each // 6)
-    wave = np.sin(time * (1 + y[:, None]) / 10) * (1 + subject[:, None] / 10)
-    x = (wave[:, :, None] + 0.1 * rng.normal(size=(len(y), 128, 6))).astype(np.float32)
-    return {"x": x, "y": y, "subject": subject}
-
-
 def test_hapt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    np.savez(tmp_path / "hapt.npz", **motion())
+    write_hapt(tmp_path / "hapt.npz")
     run("hapt.py", [tmp_path / "hapt.npz", "--rounds", 2, "--seeds", 1], monkeypatch)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "10 people train, 48 windows of 2 others judge"
