@@ -70,7 +70,9 @@ BROKEN_TABLES = [
     ("age,label\n1,a\nold,b\n", "line 3: column 'age' is 'old', not a number.*ignore=age"),
     ("age,label\n1,a\n,b\n", "line 3: column 'age' is empty"),
     ("age,label\n1,a\ninf,b\n", "line 3: column 'age' is 'inf', not a number"),
+    ("age,label\n1,a\n1e300,b\n", "line 3: column 'age' is '1e300', not a number, or too large a one"),
     ("age,label\n1,a\n2,\n", "line 3: column 'label' is empty"),
+    ("age,label\n1,1\n2,1.0\n3,2\n", "column 'label' has 1 and 1.0, one number in two spellings"),
     ("age,age,label\n1,1,a\n", "more than one column 'age'"),
     ("label\na\n", "nothing to learn from"),
     ("age,lable\n1,a\n", "unknown column of .* 'label'; did you mean lable"),
@@ -85,6 +87,21 @@ def test_a_broken_table_is_told(text: str, message: str, tmp_path: Path) -> None
     with pytest.raises(InputError, match=message) as error:
         read_csv(path, Reading())
     assert str(path) in str(error.value)
+
+
+def test_a_wrong_column_of_parties_gets_the_nearest(tmp_path: Path) -> None:
+    path, reading = write(tmp_path / "t.csv", "site,age,label\nN,1,a\nS,2,b\n"), Reading(column="sit")
+    with pytest.raises(InputError, match=r"unknown column of .*t\.csv 'sit'; did you mean site"):
+        read_csv(path, reading)
+    own = write(tmp_path / "own.csv", "age,label\n1,a\n2,b\n")
+    assert read_csv(own, reading, one_party=True).columns == {}  # a site has no need to say whose its rows are
+
+
+def test_classes_have_one_order_whatever_the_hash_seed(tmp_path: Path) -> None:
+    """A key of NaN compares with nothing, and a set has another order in every process."""
+    names = ["nan", "3", "-nan", "1", "NaN", "2", "0"]
+    path = write(tmp_path / "t.csv", "age,label\n" + "".join(f"1,{name}\n" for name in names))
+    assert read_csv(path, Reading()).classes == tuple(sorted(names))
 
 
 def test_what_is_no_table_is_told(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Anybody's tables: a .csv file with a header, a column of labels, perhaps one of parties, numbers in the others."""
 
 import csv
-import math
+import itertools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from ..errors import InputError, unknown
 from .augment import AS_STORED
 from .base import Dataset, Examples, Reading
 
+LARGEST = float(np.finfo(np.float32).max)
 MANY = 1000  # more classes than this are numbers that somebody measured
 
 
@@ -27,8 +28,10 @@ class Table(NamedTuple):
         return [row[k].strip() for row in self.rows]
 
 
-def read_csv(path: Path, reading: Reading) -> Dataset:
-    """One file, or a folder with train.csv and, if there is a test set, test.csv."""
+def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
+    """One file, or a folder with train.csv and, if there is a test set, test.csv; that of `one_party` may lack the
+    column of the parties.
+    """
     if path.is_dir():
         train_path, test_path = path / "train.csv", path / "test.csv"
         if not train_path.exists():
@@ -37,6 +40,8 @@ def read_csv(path: Path, reading: Reading) -> Dataset:
     else:
         tables = [read_table(path, reading)]
     given = reading.column if reading.column in tables[0].header else None
+    if reading.column is not None and given is None and not one_party:
+        raise unknown(f"column of {tables[0].path}", reading.column, tables[0].header)
     features = [n for n in tables[0].header if n not in {reading.label, given, *reading.ignore}]
     if not features:
         raise InputError(f"{tables[0].path} has no column beside {', '.join(tables[0].header)}: nothing to learn from")
@@ -84,7 +89,7 @@ def read_table(path: Path, reading: Reading) -> Table:
 
 
 def class_names(tables: list[Table], label: str) -> tuple[str, ...]:
-    """All labels that occur: numbers by their size, words by the alphabet."""
+    """All labels that occur: numbers by their size, words by the alphabet; in one order, whatever the file's."""
     found = {value for table in tables for value in _filled(table, label)}
     rows = sum(len(table.rows) for table in tables)
     if len(found) > MANY or (len(found) > 20 and len(found) > rows / 2):
@@ -92,10 +97,16 @@ def class_names(tables: list[Table], label: str) -> tuple[str, ...]:
             f"{tables[0].path}: column '{label}' has {len(found)} different values in {rows} rows; labels are classes, "
             "not measurements"
         )
-    try:
-        return tuple(sorted(found, key=float))
-    except ValueError:
-        return tuple(sorted(found))
+    names = sorted(found)
+    if not all(map(_is_finite, names)):
+        return tuple(names)
+    names.sort(key=float)
+    twice = next((pair for pair in itertools.pairwise(names) if float(pair[0]) == float(pair[1])), None)
+    if twice is not None:
+        raise InputError(
+            f"{tables[0].path}: column '{label}' has {twice[0]} and {twice[1]}, one number in two spellings; use one"
+        )
+    return tuple(names)
 
 
 def _filled(table: Table, name: str) -> list[str]:
@@ -120,7 +131,7 @@ def _numbers(table: Table, name: str) -> NDArray[np.float32]:
     values = table.column(name)
     for row, text in enumerate(values):
         if not _is_finite(text):
-            what = f"'{text}', not a number" if text else "empty"
+            what = f"'{text}', not a number, or too large a one" if text else "empty"
             raise InputError(
                 f"{table.path}, line {table.lines[row]}: column '{name}' is {what}; mend it, or leave the column out "
                 f"with ignore={name}"
@@ -129,7 +140,8 @@ def _numbers(table: Table, name: str) -> NDArray[np.float32]:
 
 
 def _is_finite(text: str) -> bool:
+    """Whether it is a number that float32 can hold."""
     try:
-        return math.isfinite(float(text))
+        return abs(float(text)) <= LARGEST
     except ValueError:
         return False

@@ -68,7 +68,7 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
 def read_data(path: Path, exp: Experiment) -> Dataset:
     """By what is there: a file by its ending, a folder by what it holds."""
     if path.suffix == ".csv":
-        return read_csv(path, exp.reading)
+        return read_csv(path, exp.reading, one_party=True)
     if not path.is_dir():
         return read_npz(path, exp.reading)
     found = [path / name for name in CIFAR10_TRAIN if (path / name).exists()]
