@@ -68,12 +68,17 @@ def _party(
 
 
 def tsne(z: NDArray[np.float32]) -> list[list[float]]:
-    """Two dimensions that keep neighbours together; the same points every time."""
+    """Two dimensions that keep neighbours together; the same points every time.
+
+    In one thread: few points need no more, and on a busy machine OpenMP's threads wait for each other for minutes.
+    """
     from sklearn.manifold import TSNE  # slow to import, and needed once in a run
+    from threadpoolctl import threadpool_limits
 
     if len(z) < 4:
         return [[0.0, 0.0] for _ in z]
-    made = TSNE(perplexity=min(30, (len(z) - 1) // 3), init="pca", random_state=0).fit_transform(z)
+    with threadpool_limits(1):
+        made = TSNE(perplexity=min(30, (len(z) - 1) // 3), init="pca", random_state=0).fit_transform(z)
     return [[round(float(a), 2) for a in point] for point in made]
 
 
