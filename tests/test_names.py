@@ -1,7 +1,7 @@
 """Methods, server steps and models of one's own by dotted path; unknown names get the nearest."""
 
 import contextlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,28 @@ def test_a_dotted_path_survives_the_file(module: Path) -> None:
     exp = own_experiment()
     Path("e.toml").write_text(to_toml(exp))
     assert from_toml(Path("e.toml")) == exp
+
+
+@dataclass(frozen=True)
+class Perhaps(moonfl.FedAvg):
+    lam: float | None = 0.5
+
+
+@dataclass(frozen=True)
+class Several(moonfl.FedAvg):
+    sizes: tuple[int, ...] = (1, 2)
+
+
+def test_a_setting_that_is_none_survives_the_file(tmp_path: Path) -> None:
+    """TOML has no none, and to leave it out would bring the default back."""
+    for exp in (Experiment(algorithm=Perhaps(None)), override(Experiment(algorithm=Perhaps()), ["lam=none"])):
+        (tmp_path / "e.toml").write_text(to_toml(exp))
+        assert from_toml(tmp_path / "e.toml") == exp == Experiment(algorithm=Perhaps(None))
+
+
+def test_a_setting_that_no_file_can_hold_is_told() -> None:
+    with pytest.raises(moonfl.InputError, match="Several: its field sizes must be bool, int, float, str"):
+        Experiment(algorithm=Several())
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ class Experiment:
         for part, base in BASES.items():
             if not isinstance(getattr(self, part), base):
                 raise InputError(f"{part} is a value such as {base.__name__}(), not {getattr(self, part)!r}")
+            settings.check_kinds(type(getattr(self, part)), f"{part}={part_name(getattr(self, part))}")
             settings.check(getattr(self, part), f"{part}.")
         object.__setattr__(self, "model", self.model or source(self.dataset).model)
         if self.model != OWN:
@@ -164,6 +165,7 @@ def find_part(part: str, name: object) -> type:
     found: Any = find(part, name, PARTS[part])
     if not (isinstance(found, type) and issubclass(found, BASES[part]) and dataclasses.is_dataclass(found)):
         raise InputError(f"{part}={name} is no {part}: it must be a dataclass that extends {BASES[part].__name__}")
+    settings.check_kinds(found, f"{part}={name}")
     return found
 
 
@@ -171,7 +173,9 @@ def to_dict(exp: Experiment) -> dict[str, Any]:
     """Plain values; the algorithm and the server as tables with their name."""
     values = {f.name: getattr(exp, f.name) for f in dataclasses.fields(exp)}
     for part in PARTS:
-        values[part] = {"name": part_name(values[part])} | dataclasses.asdict(values[part])
+        given = dataclasses.asdict(values[part])
+        given |= {key: "none" for key, value in given.items() if value is None}  # left out, it would be the default
+        values[part] = {"name": part_name(values[part])} | given
     return {key: value for key, value in values.items() if value is not None}
 
 

@@ -58,6 +58,14 @@ def check(settings: Any, prefix: str = "") -> None:
             object.__setattr__(settings, name, convert(cls, name, getattr(settings, name), prefix + name))
 
 
+def check_kinds(cls: type, label: str) -> None:
+    """Every field has a type that a command line and TOML can write."""
+    hints = get_type_hints(cls)
+    odd = next((name for name in names(cls) if not _is_plain(hints[name])), None)
+    if odd is not None:
+        raise InputError(f"{label}: its field {odd} must be bool, int, float, str, Literal[...] or one of them or None")
+
+
 def build(cls: type[T], values: dict[str, object], prefix: str) -> T:
     """An instance from names and values, each checked; an unknown name gets the nearest valid ones."""
     for name in values:
@@ -76,7 +84,9 @@ def allowed(hint: Any) -> str:
 
 
 def _is_plain(hint: Any) -> bool:
-    return hint in (bool, int, float, str) or get_origin(hint) in (Literal, Union, types.UnionType)
+    if get_origin(hint) in (Union, types.UnionType):
+        return all(part is type(None) or _is_plain(part) for part in get_args(hint))
+    return hint in (bool, int, float, str) or get_origin(hint) is Literal
 
 
 def _as_type(hint: Any, value: Any) -> object:
