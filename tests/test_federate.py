@@ -1,5 +1,6 @@
 """moonfl.federate: somebody's arrays and modules; and every encoder with every method."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,37 @@ def test_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
         moonfl.resume(tmp_path / "run")
 
 
+def made(shape: tuple[int, ...], dtype: type) -> list[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return [((rng.random((12, *shape)) * 200).astype(dtype), np.arange(12) % 2) for _ in range(2)]
+
+
+class Pairs(torch.utils.data.Dataset[Any]):
+    def __init__(self, items: list[tuple[Any, Any]]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, i: int) -> tuple[Any, Any]:
+        return self.items[i]
+
+
+class Endless(torch.utils.data.IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+def test_words_and_arrays_of_objects_are_what_they_hold() -> None:
+    """As pandas gives them, and as a data set may."""
+    words = {name: (x, np.array(["a", "b", "c"])[y]) for name, (x, y) in PARTIES.items()}
+    objects = {name: (x.astype(object), y.astype(object)) for name, (x, y) in words.items()}
+    sets = {name: Pairs(list(zip(torch.from_numpy(x), y, strict=True))) for name, (x, y) in words.items()}
+    first, *others = (moonfl.federate(encoder, of, classes="a, b,c", **QUICK) for of in (words, objects, sets))
+    assert first.blueprint.classes == ("a", "b", "c")
+    assert all(same(first.models, other.models) for other in others)
+
+
 WRONG = [
     ({"parties": []}, "there are no parties"),
     ({"parties": [np.zeros((3, 2))]}, "party 0 is ndarray; give"),
@@ -127,6 +159,16 @@ WRONG = [
     ({"parties": {"a": (np.zeros((4, 5)), np.zeros(3, int))}}, "party a: x"),
     ({"parties": {"a": (np.full((4, 5), np.nan), np.zeros(4, int))}}, "party a: x has a value that is not finite"),
     ({"parties": {"a": (np.zeros((4, 5)), np.zeros(4))}}, "party a: y holds float64"),
+    ({"parties": [(np.zeros((3, 5)), np.array(["a", "b", np.nan], dtype=object))]}, "party 0: y holds object"),
+    ({"parties": None}, "parties is NoneType: give a list"),
+    ({"parties": [Pairs([(torch.zeros(k + 1), 0) for k in range(3)])]}, "party 0: its samples make no array"),
+    ({"parties": [Pairs([(torch.zeros(5), 0.7)] * 3)]}, "party 0: y holds float64"),
+    ({"parties": [Pairs([(torch.zeros(5), torch.eye(3)[0])] * 3)]}, r"party 0: x .3, 5. and y .3, 3. must be"),
+    ({"parties": [Endless()]}, "party 0: a data set must have a length; Endless has none"),
+    ({"parties": made((1, 4, 4), np.uint8), "test": made((1, 4, 4), np.float32)[0]},
+     "the test set has samples of float32, party 0 of uint8"),
+    ({"parties": [*made((1, 4, 4), np.uint8), *made((1, 4, 4), np.float32)]},
+     "party 2 has samples of float32, party 0 of uint8"),
     ({"test": {"clinic 0": clusters(9, 0)}}, "test has the parties clinic 0, parties are clinic 0, clinic 1"),
     ({"epoch": 3}, "unknown setting 'epoch'; did you mean epochs"),
     ({"beta": 0.1}, "beta means nothing here"),
@@ -144,11 +186,6 @@ WRONG = [
 def test_wrong_input_gets_a_clear_message(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         moonfl.federate(**({"model": encoder, "parties": PARTIES} | QUICK | change))
-
-
-def made(shape: tuple[int, ...], dtype: type) -> list[tuple[np.ndarray, np.ndarray]]:
-    rng = np.random.default_rng(0)
-    return [((rng.random((12, *shape)) * 200).astype(dtype), np.arange(12) % 2) for _ in range(2)]
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], type]] = {

@@ -1,6 +1,6 @@
 """moonfl.federate: anybody's model over anybody's data, in a few lines of Python."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,7 +115,14 @@ def _read(model: Own, parties: Parties, test: Data | Parties | None, given: dict
         if part.x.shape[1:] != own[0].x.shape[1:]:
             shapes = [list(p.x.shape[1:]) for p in (part, own[0])]
             raise InputError(f"{part.where} has samples of shape {shapes[0]}, {own[0].where} of {shapes[1]}")
-    classes = tuple(str(given["classes"]).split(",")) if given.get("classes") else classes_of([p.y for p in parts])
+        if (part.x.dtype == np.uint8) != (own[0].x.dtype == np.uint8):
+            kinds = f"{part.x.dtype}, {own[0].where} of {own[0].x.dtype}"
+            raise InputError(f"{part.where} has samples of {kinds}: bytes are pixels, others are not; give one of them")
+    classes = (
+        tuple(n.strip() for n in str(given["classes"]).split(","))
+        if given.get("classes")
+        else classes_of([p.y for p in parts])
+    )
     whole = _takes_whole_numbers(model, parts, len(classes))
     made = [examples(f"{part.where}: ", part.x, part.y, classes, whole=whole) for part in parts]
     train, kept = _together(made[: len(own)]), _together(made[len(own) :]) if held else None
@@ -125,6 +132,8 @@ def _read(model: Own, parties: Parties, test: Data | Parties | None, given: dict
 
 
 def _each(parties: Parties, what: str) -> tuple[tuple[str, ...], list[_Part]]:
+    if not isinstance(parties, Mapping | Iterable):
+        raise InputError(f"parties is {type(parties).__name__}: give a list of (x, y), or a dict of them by name")
     by_name = parties if isinstance(parties, Mapping) else {str(i): data for i, data in enumerate(parties)}
     if not by_name:
         raise InputError("there are no parties: give a list of (x, y), or a dict of them by name")
@@ -134,17 +143,32 @@ def _each(parties: Parties, what: str) -> tuple[tuple[str, ...], list[_Part]]:
 
 def _part(where: str, data: object) -> _Part:
     if isinstance(data, TorchDataset):
-        items = [data[i] for i in range(len(data))]  # type: ignore[arg-type]  # those with a length
+        if not hasattr(data, "__len__"):
+            raise InputError(f"{where}: a data set must have a length; {type(data).__name__} has none")
+        items = [data[i] for i in range(len(data))]
         if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
             raise InputError(f"{where}: a data set must give (x, y) for each sample")
-        data = (torch.stack([torch.as_tensor(x) for x, _ in items]), [int(y) for _, y in items]) if items else ([], [])
+        try:
+            samples = torch.stack([torch.as_tensor(x) for x, _ in items]) if items else torch.empty(0)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise InputError(f"{where}: its samples make no array ({error}); give tensors of one shape") from None
+        data = samples, [y.tolist() if isinstance(y, Tensor) else y for _, y in items]
     if not isinstance(data, tuple) or len(data) != 2:
         raise InputError(f"{where} is {type(data).__name__}; give (x, y) or a torch data set")
     try:
-        x, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else np.asarray(part) for part in data)
+        x, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else _plain(part) for part in data)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
     return _Part(where, x, y.astype(np.int64) if y.dtype.kind == "b" else y)
+
+
+def _plain(values: object) -> NDArray[np.generic]:
+    """An array of objects, as pandas gives for words, is what it holds, if it holds one kind."""
+    found = np.asarray(values)
+    if found.dtype != object or found.size == 0:
+        return found
+    made = np.array(found.tolist())
+    return made if made.dtype.kind != "U" or all(isinstance(value, str) for value in found.flat) else found
 
 
 def _takes_whole_numbers(model: Own, parts: list[_Part], classes: int) -> bool:
