@@ -86,6 +86,31 @@ def test_a_module_with_weights_starts_from_them() -> None:
     assert torch.allclose(result.models["global"]["model.out.bias"], torch.full((3,), 7.0), atol=1e-3)
 
 
+class Tied(nn.Module):
+    """Two layers that share their weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.out = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.second(torch.tanh(self.first((x - 1000) / 100)))
+        return z, self.out(z)
+
+
+def test_weights_that_layers_share_take_the_servers_step(tmp_path: Path) -> None:
+    """Their second name is no buffer: averaged as one, it would undo what server step, clipping and FedDyn make."""
+    start, server = Tied(), moonfl.Momentum(momentum=0.9)
+    result = moonfl.federate(start, PARTIES, server=server, **(QUICK | {"rounds": 1}))
+    plain = moonfl.federate(start, PARTIES, **(QUICK | {"rounds": 1}))
+    moved, whole = (r.model.model.model.second.weight - start.first.weight for r in (result, plain))
+    assert torch.allclose(moved, 0.1 * whole, rtol=1e-3, atol=1e-7)
+    moonfl.export(result, tmp_path / "out")
+    x = torch.from_numpy(PARTIES["clinic 0"][0]).float()
+    assert torch.equal(moonfl.load_model(tmp_path / "out", start)(x).logits, result.model(x).logits)
+
+
 def test_whole_numbers_stay_so_for_an_embedding_and_only_for_it() -> None:
     rng = np.random.default_rng(0)
     texts = [(rng.integers(0, 9, (30, 6)), np.arange(30) % 2) for _ in range(2)]

@@ -29,15 +29,15 @@ class Lazy(Mapping[str, Tensor]):
         return len(self.names)
 
 
-def params_of(model: nn.Module) -> Params:
+def params_of(model: nn.Module) -> dict[str, Tensor]:
     """The trainable parameters themselves, not copies: a loss may be written in them."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def buffers_of(model: nn.Module) -> Params:
+def buffers_of(model: nn.Module) -> dict[str, Tensor]:
     """Everything else a model is made of (BatchNorm statistics, parameters its author froze)."""
-    trainable = params_of(model)
-    return {name: v for name, v in model.state_dict(keep_vars=True).items() if name not in trainable}
+    trainable = {id(p) for p in params_of(model).values()}  # one that two layers share has a second name
+    return {name: v for name, v in model.state_dict(keep_vars=True).items() if id(v) not in trainable}
 
 
 def copy(a: Params) -> Params:
@@ -48,7 +48,7 @@ def copy(a: Params) -> Params:
 @torch.no_grad()
 def load(model: nn.Module, params: Params) -> nn.Module:
     """Write `params` into the model's own tensors; every name must be there."""
-    for name, tensor in model.state_dict(keep_vars=True).items():
+    for name, tensor in (params_of(model) | buffers_of(model)).items():
         tensor.copy_(params[name])
     return model
 

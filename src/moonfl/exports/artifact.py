@@ -84,9 +84,10 @@ def load_model(path: str | Path, model: Own | None = None) -> Deployed:
         raise InputError(f"{path}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(path, repr(error)) from None
+    made = build()
     wanted, found = (
         {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
-        for tensors in (build().state_dict(), params)
+        for tensors in (tree.params_of(made) | tree.buffers_of(made), params)
     )
     if wanted != found:
         odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
