@@ -194,6 +194,14 @@ def test_broken_folders_are_told(tmp_path: Path) -> None:
         read_folder(write_images(tmp_path / "other"), Reading(classes=("blu", "red")))
 
 
+def test_pixels_of_more_than_a_byte_are_refused(tmp_path: Path) -> None:
+    """A scan in 16 bits would become white from 255 on, and nobody would see it."""
+    (tmp_path / "a").mkdir()
+    Image.fromarray(np.full((16, 16), 3000, dtype=np.uint16)).save(tmp_path / "a" / "scan.png")
+    with pytest.raises(InputError, match=r"scan\.png has pixels of more than 8 bits"):
+        read_folder(tmp_path, Reading())
+
+
 def test_images_are_not_all_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """20,000 rows of the same few files: 2.4 GB of pixels if they were decoded at once; what is kept has a bound."""
     folder = write_images(tmp_path / "images", count=5, side=200)

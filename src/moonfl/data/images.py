@@ -62,14 +62,19 @@ class Images:
 
 
 def size_of(path: Path) -> tuple[int, int]:
-    """Height and width, by the file's head alone."""
+    """Height and width, by the file's head alone; pixels of more than a byte are refused, for they would be cut off."""
     from PIL import Image
 
     try:
         with Image.open(path) as image:
-            return image.height, image.width
+            height, width, mode = image.height, image.width, image.mode
     except Exception as error:  # a damaged image raises nearly anything
         raise InputError(f"{path} is not a readable image: {error}") from None
+    if mode.startswith(("I", "F")):
+        raise InputError(
+            f"{path} has pixels of more than 8 bits (mode {mode}); scale them to 0 ... 255, or use an .npz"
+        )
+    return height, width
 
 
 def read_image(path: Path, size: tuple[int, int], resize: bool = False) -> Pixels:
