@@ -112,11 +112,52 @@ def test_every_site_may_have_its_own_kind_of_file(tmp_path: Path) -> None:
     assert read_site(tmp_path / "federation" / "site-2" / "site.toml", exp)[1].task.classes == ("blue", "red")
 
 
-@pytest.mark.parametrize("moments", [None, {}, {"number": 1, "mean": [0.0], "squares": [-1.0]}, "x"])
+NONSENSE = [
+    None, {}, "x", {"number": 1, "mean": [0.0], "squares": [-1.0]}, {"number": 1, "mean": [1e300], "squares": [1.0]},
+    {"number": 1, "mean": [0.0], "squares": [1e300]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("moments", NONSENSE)
 def test_a_site_that_says_nonsense_of_its_sums_is_refused(moments: object, tmp_path: Path) -> None:
     facts = {"party": 0, "shape": [1], "counts": [1, 0], "moments": moments}
     with pytest.raises(RefusedError, match="does not say number, mean and squares"):
         moments_of(facts)
+
+
+@pytest.fixture
+def clinics(tmp_path: Path) -> Deployment:
+    """Sites with tables, which are standardised."""
+    (tmp_path / "t.csv").write_text(TABLE)
+    words = ["dataset=csv", f"data_dir={tmp_path / 't.csv'}", "label=outcome", "column=site", "rounds=1", "epochs=1"]
+    return Deployment(tmp_path / "federation", replace(override(Experiment(), words), parties=3))
+
+
+def test_a_site_that_says_nothing_of_its_sums_ends_the_run_by_name(clinics: Deployment) -> None:
+    def silent(order: Message, reply: Message) -> Message:
+        facts = unpack(reply.content)[0] if order.metadata.message_type == "query" else {}
+        if order.metadata.dst_node_id != 2 or facts.pop("moments", None) is None:
+            return reply
+        return Message(pack(facts), reply_to=order)
+
+    clinics.grid.meddle = silent
+    with pytest.raises(RunError, match="party 1 does not say number, mean and squares"):
+        clinics.serve()
+
+
+def test_a_site_cannot_change_how_all_are_standardised(clinics: Deployment) -> None:
+    """No server step and no clipping goes over buffers: one site could move the inputs of all by anything."""
+    forge = put("buffers", lambda tensor: tensor + 1e6)
+
+    def meddle(order: Message, reply: Message) -> Message:
+        mine = order.metadata.message_type == "train" and order.metadata.dst_node_id == 2
+        return as_node(2, Message(forge(reply.content), reply_to=order)) if mine else reply
+
+    clinics.grid.meddle = meddle
+    (missing,) = (p for p in clinics.serve().rounds[0]["parties"] if "missing" in p)
+    assert (missing["party"], missing["missing"]) == (
+        1, "it changed standardise.mean, which is that of the federation"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

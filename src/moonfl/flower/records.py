@@ -134,6 +134,9 @@ def read_update(facts: Facts, tensors: State, order: Order, site: Facts, steps: 
         raise RefusedError(f"it sends {clean(', '.join(tensors))}, not a model alone")
     check_tensors("the model", tensors["params"], order.server.params)
     check_tensors("the buffers", tensors["buffers"], order.server.buffers)
+    for name in (name for name in tensors["buffers"] if name.startswith("standardise.")):  # set once, for all
+        if not tensors["buffers"][name].equal(order.server.buffers[name].cpu()):
+            raise RefusedError(f"it changed {name}, which is that of the federation")
     if list(extra) != list(extra_like):
         raise RefusedError(f"beside the model it sends {clean(str(list(extra)))}, not {list(extra_like)}")
     for label, params in extra.items():
@@ -173,7 +176,8 @@ def moments_of(facts: Facts) -> Moments:
         values = math.prod(facts["shape"]) // math.prod(scales_shape(tuple(facts["shape"])))
         mean, squares = (torch.tensor(told[key], dtype=torch.float64) for key in ("mean", "squares"))
         like = (math.prod(scales_shape(tuple(facts["shape"]))),)
-        finite = bool(torch.isfinite(mean).all() and torch.isfinite(squares).all() and (squares >= 0).all())
+        spread = (squares / max(1, told["number"])).sqrt()  # NaN where squares are below 0
+        finite = all(bool((of.abs() <= torch.finfo(torch.float32).max).all()) for of in (mean, spread))
         if told["number"] == values * sum(facts["counts"]) and mean.shape == squares.shape == like and finite:
             return Moments(told["number"], mean, squares)
     raise RefusedError(f"party {facts.get('party')} does not say number, mean and squares of its features as it should")

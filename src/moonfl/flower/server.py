@@ -131,7 +131,10 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
     if dtype is None:
         raise InputError(f"the sites have samples of type {sites[0]['dtype']}; only bytes and float32 are known here")
     build, batch_norm = make_builder(exp, shape, dtype, len(classes))
-    shared = scales([moments_of(facts) for facts in sites], shape) if standardises(build) else None
+    try:
+        shared = scales([moments_of(facts) for facts in sites], shape) if standardises(build) else None
+    except RefusedError as error:  # one that said nothing of them at all
+        raise RunError(str(error)) from None
     held = Examples(torch.zeros(0, *shape, dtype=dtype), torch.zeros(0, dtype=torch.long))
     if test:
         arrays = read_npz(Path(test))
