@@ -125,6 +125,20 @@ def test_a_site_that_says_nonsense_of_its_sums_is_refused(moments: object, tmp_p
         moments_of(facts)
 
 
+def test_a_site_too_small_to_hold_anything_out_takes_part(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE + "30,1,D,ill\n31,0,D,well\n")
+    words = ["dataset=csv", f"data_dir={tmp_path / 't.csv'}", "label=outcome", "column=site", "rounds=1", "epochs=1"]
+    exp = replace(override(Experiment(), words), parties=4)
+    there, here = Deployment(tmp_path / "federation", exp).serve(), moonfl.run(exp, workers=1)
+    assert same(there.models, here.models)
+    assert there.rounds[0]["sites"] == here.rounds[0]["sites"]
+
+
+def test_the_share_to_hold_out_goes_to_the_sites(tmp_path: Path) -> None:
+    init(tmp_path / "federation", Experiment(holdout=0.5), 2, "127.0.0.1:8000", with_data=False)
+    assert "holdout = 0.5" in (tmp_path / "federation" / "site-1" / "site.toml").read_text()
+
+
 @pytest.fixture
 def clinics(tmp_path: Path) -> Deployment:
     """Sites with tables, which are standardised."""

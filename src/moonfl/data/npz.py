@@ -49,9 +49,9 @@ def _load(path: Path) -> Arrays:
         raise InputError(f"{path} is not an .npz file of plain arrays ({error})") from None
 
 
-def write_npz(path: Path, train: Examples, test: Examples, classes: tuple[str, ...]) -> None:
+def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple[str, ...]) -> None:
     arrays: Arrays = {}
-    for part, (x, y) in (("", train), ("_test", test)):
+    for part, (x, y) in (("", train), ("_test", test)) if test is not None else (("", train),):
         arrays |= {f"x{part}": x[torch.arange(len(y))].numpy(), f"y{part}": y.numpy()}
     np.savez(path, allow_pickle=False, classes=np.array(classes), **arrays)
 

@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from string import Template
@@ -14,10 +15,11 @@ from string import Template
 import tomli_w
 import torch
 from cryptography import x509
+from torch import Tensor
 
 from ..data.npz import write_npz
 from ..errors import InputError
-from ..experiment import Experiment, part_name, to_toml
+from ..experiment import HOLDOUT, Experiment, part_name, to_toml
 from ..task import Task, make_task
 from .keys import name_of, write_certificates, write_node_key
 from .roll import Rules
@@ -34,7 +36,11 @@ def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: boo
     task = make_task(whole) if with_data else None
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".moonfl-") as made:
-        lay_out(Path(made) / "all", replace(exp, data_dir="data"), host, port)
+        share = exp.holdout or HOLDOUT
+        lay_out(
+            Path(made) / "all", replace(exp, data_dir="data"), host, port,
+            lambda k: 0.0 if task is not None and len(held_by(task, k)) == 0 else share,
+        )  # fmt: skip
         if task is not None:
             for k in range(sites):
                 deal(Path(made) / "all" / f"site-{k + 1}", k, task)
@@ -43,7 +49,8 @@ def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: boo
         os.rename(Path(made) / "all", folder)
 
 
-def lay_out(folder: Path, exp: Experiment, host: str, port: int) -> None:
+def lay_out(folder: Path, exp: Experiment, host: str, port: int, holdout: Callable[[int], float]) -> None:
+    """`holdout`: the share that each site is to hold out of its data."""
     sites = exp.parties
     for inner in ("app", "server", *(f"site-{k + 1}" for k in range(sites))):
         (folder / inner).mkdir(parents=True)
@@ -64,7 +71,8 @@ def lay_out(folder: Path, exp: Experiment, host: str, port: int) -> None:
     (folder / NAME).write_text(tomli_w.dumps({"address": values["ADDRESS"]}), encoding="utf-8")
     for k, secret in enumerate(hidden):
         site = folder / f"site-{k + 1}"
-        write(site / "site.toml", "site.toml", {"PARTY": k, "NAME": site.name, "SECRET": secret})
+        told = {"PARTY": k, "NAME": site.name, "SECRET": secret, "HOLDOUT": holdout(k)}
+        write(site / "site.toml", "site.toml", told)
         write(site / "start.sh", "site.sh", values | {"OWN_PORT": port + 1 + k}, run=True)
         (site / "ca.crt").write_bytes((folder / "server" / "ca.crt").read_bytes())
         write_node_key(site / "key")
@@ -111,12 +119,15 @@ def is_address(host: str) -> bool:
 
 def deal(site: Path, k: int, task: Task) -> None:
     """The experiment's own data set, dealt to the sites as `moonfl run` would, so that both can be compared."""
-    count = len(task.test.y)
-    rows = (
-        torch.arange(k, count, len(task.parties)) if task.test_party is None else (task.test_party == k).nonzero()[:, 0]
-    )
-    test = task.test.take(rows)
-    write_npz(site / "data.npz", task.parties[k], test, task.classes)
+    rows = held_by(task, k)
+    write_npz(site / "data.npz", task.parties[k], task.test.take(rows) if len(rows) > 0 else None, task.classes)
+
+
+def held_by(task: Task, k: int) -> Tensor:
+    """Which test samples go to this site; a small one may have none."""
+    if task.test_party is not None:
+        return (task.test_party == k).nonzero()[:, 0]
+    return torch.arange(k, len(task.test.y), len(task.parties))
 
 
 def write(path: Path, template: str, values: dict[str, object], run: bool = False) -> None:
