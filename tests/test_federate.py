@@ -201,6 +201,7 @@ WRONG = [
     ({"model": "ml"}, "unknown model 'ml'; did you mean mlp"),
     ({"model": 3}, "must be a module, a function that makes one, or a name"),
     ({"model": lambda: 3}, "makes int, not a torch.nn.Module"),
+    ({"model": nn.Linear}, r"cannot be made of the shape of a sample, \(5,\): TypeError: .*out_features"),
     ({"model": lambda: nn.Linear(4, 2)}, r"cannot take samples of shape \[5\]"),
     ({"model": lambda: nn.Unflatten(1, (5, 1))}, r"gives \[2, 5, 1\]; it must give features"),
     ({"resume": True}, "name it"),

@@ -253,6 +253,14 @@ def test_each_format_runs_from_the_command_line_and_resumes(
     assert cli.main(["partition", *files[kind], "--out", str(tmp_path / "p.png")]) == 0
 
 
+def test_a_run_of_ones_own_data_is_not_named_after_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "t.csv", TABLE)
+    words = ["dataset=csv", "data_dir=t.csv", "label=outcome", "column=site", "rounds=1", "epochs=1", "--workers", "1"]
+    assert cli.main(["run", *words]) == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["csv-moon"]
+
+
 @pytest.mark.parametrize("kind", FILES)
 def test_every_party_holds_out_its_own(kind: str, files: dict[str, list[str]]) -> None:
     exp = experiment([*files[kind], "holdout=0.3", "validation=0.2"])

@@ -123,6 +123,7 @@ def test_a_setting_that_no_file_can_hold_is_told() -> None:
         ("algorithm=worse:X", "importing worse failed: ZeroDivisionError"),
         ("algorithm=__main__:Gone", "was made in a script"),
         ("model=mymethod:narow", "unknown model in mymethod 'narow'; did you mean narrow"),
+        ("model=torch.nn:Linear", "model 'torch.nn:Linear' cannot be made of the shape of a sample"),
         ("model=mymethod:plain", "it must be a module, a function that makes one, or a name"),
     ],
 )

@@ -179,7 +179,7 @@ def flower_run(args: argparse.Namespace) -> None:
 
 
 def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:
-    """The preset or file named first (or the default), with the key=value changes after it."""
+    """The preset or file named first (or the default), with the key=value changes after it; and a name for its runs."""
     named = [word for word in args.what if "=" not in word]
     if len(named) > 1:
         raise InputError(f"give one preset or file, not {len(named)}: {' '.join(named)}")
@@ -190,7 +190,10 @@ def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:
         base = from_toml(Path(what))
     else:
         raise unknown("preset", what, presets.PRESETS)
-    return Path(what).stem, override(base, [word for word in args.what if "=" in word])
+    exp = override(base, [word for word in args.what if "=" in word])
+    if named or exp.dataset == base.dataset:
+        return Path(what).stem, exp
+    return f"{exp.dataset}-{part_name(exp.algorithm).rpartition(':')[2].lower()}", exp
 
 
 def describe(exp: Experiment) -> str:

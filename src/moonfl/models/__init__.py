@@ -40,7 +40,13 @@ def make_encoder(model: Own, shape: tuple[int, ...]) -> nn.Module:
         ]
     except (TypeError, ValueError):  # a callable that does not tell
         needed = []
-    module = make(shape) if needed else make()
+    try:
+        module = make(shape) if needed else make()
+    except InputError:
+        raise
+    except Exception as error:  # somebody's own code may raise anything
+        of = f"the shape of a sample, {shape}" if needed else "nothing"
+        raise InputError(f"model {model!r} cannot be made of {of}: {type(error).__name__}: {error}") from error
     if not isinstance(module, nn.Module):
         raise InputError(f"model {model!r} makes {type(module).__name__}, not a torch.nn.Module")
     return module
