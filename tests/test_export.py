@@ -142,7 +142,7 @@ def test_both_files_and_the_result_are_the_runs_model(
     result = exported[model, head]
     x, wanted = by_the_run(result)
     folder = result.directory / "export"
-    loaded = moonfl.load_model(folder / "model.safetensors")
+    loaded = moonfl.load_model(folder, model if ":" in model else None)
     alone = torch.export.load(folder / "model.pt2").module()
     assert not loaded.training
     with torch.no_grad():
@@ -400,7 +400,8 @@ def test_damaged_files_get_one_clear_message(digits: Result, tmp_path: Path) -> 
         ("is damaged", [head]),
         ("unknown model", head | {"experiment": settings | {"model": "mpl"}}),
         ("head is true or false", head | {"experiment": settings | {"head": "perhaps"}}),
-        ("given in Python", head | {"experiment": settings | {"model": "own"}}),
+        ("code of somebody's own", head | {"experiment": settings | {"model": "own"}}),
+        ("code of somebody's own", head | {"experiment": settings | {"model": "os:getcwd"}}),
         ("does not fit", head | {"shape": [1, 8, 9]}),
         ("does not fit", head | {"classes": ["a", "b"]}),
     ]

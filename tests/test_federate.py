@@ -178,6 +178,9 @@ def test_words_and_arrays_of_objects_are_what_they_hold() -> None:
 
 WRONG = [
     ({"parties": []}, "there are no parties"),
+    ({"parties": {"a": ([], [])}}, "party a has no samples"),
+    ({"parties": {"a\n": clusters(9, 0)}}, "a party has the name"),
+    ({"model": Both().requires_grad_(False)}, "has no parameter that can be trained"),
     ({"parties": [np.zeros((3, 2))]}, "party 0 is ndarray; give"),
     ({"parties": {"a": clusters(9, 0), "b": (np.zeros((4, 7)), np.zeros(4, int))}},
      "party b has samples of shape .7., party a of .5."),

@@ -20,7 +20,7 @@ from moonfl.data.moments import moments, scales
 from moonfl.data.npz import read_npz
 from moonfl.data.tables import read_csv
 from moonfl.errors import InputError
-from moonfl.experiment import override
+from moonfl.experiment import from_toml, override
 from moonfl.task import make_task, settled
 
 TABLE = "age,sex,site,outcome\n" + "".join(
@@ -317,3 +317,48 @@ def test_mean_and_deviation_travel_with_the_model_and_stay(files: dict[str, list
     assert task.scales is not None
     assert torch.equal(model["standardise.mean"], task.scales[0])
     assert torch.equal(model["standardise.std"], task.scales[1])
+
+
+def test_a_test_set_with_the_column_of_parties_is_judged_by_party(tmp_path: Path) -> None:
+    write(tmp_path / "train.csv", TABLE)
+    write(tmp_path / "test.csv", "age,sex,site,outcome\n50,1,C,ill\n21,0,A,well\n22,0,A,well\n")
+    words = ["dataset=csv", f"data_dir={tmp_path}", "label=outcome", "column=site"]
+    assert make_task(experiment(words)).test_party.tolist() == [2, 0, 0]
+    write(tmp_path / "test.csv", "age,sex,site,outcome\n50,1,D,ill\n")
+    with pytest.raises(InputError, match="column 'site' of the test set: unknown party 'D'"):
+        experiment(words)
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.eye(4), y=[0, 1, 0, 1], x_test=np.eye(4)[:2], y_test=[0, 1], who=[5, 5, 7, 7], who_test=[7, 5])
+    assert make_task(experiment(["dataset=npz", f"data_dir={path}", "column=who"])).test_party.tolist() == [1, 0]
+    write_images(tmp_path / "split" / "train", ("north", "south"))
+    write_images(tmp_path / "split" / "test", ("south",), count=1)
+    words = ["dataset=folder", f"data_dir={tmp_path / 'split'}", "column=party"]
+    assert make_task(experiment(words)).test_party.tolist() == [1, 1]
+
+
+def test_names_that_no_table_can_show_are_refused(tmp_path: Path) -> None:
+    rows = 'age,site,label\n1,A,x\n2,"B\n\x1b[31m",y\n3,A,y\n'
+    with pytest.raises(InputError, match=r"a party has the name 'B\\n\\x1b\[31m'"):
+        experiment(["dataset=csv", f"data_dir={write(tmp_path / 't.csv', rows)}", "column=site"])
+    words = ["dataset=csv", f"data_dir={write(tmp_path / 'u.csv', TABLE)}", "label=outcome", "ignore=site"]
+    with pytest.raises(InputError, match="a class has the name 'ill', and so has another"):
+        experiment([*words, "classes=ill,well,ill", "parties=3"])
+
+
+def test_classes_of_arrays_are_told_once_and_from_0(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.eye(2), y=[0, 1], classes=["a", "b"])
+    with pytest.raises(InputError, match="has the classes a, b, not b, a as classes= says"):
+        read_npz(path, Reading(classes=("b", "a")))
+    np.savez(path, x=np.eye(2), y=[100_000, 100_001])
+    with pytest.raises(InputError, match="labels go up to 100001, but only 2 different ones occur"):
+        read_npz(path)
+    np.savez(path, x=np.eye(2), y=[True, False])
+    assert read_npz(path).train.y.tolist() == [1, 0]
+
+
+def test_ones_own_data_start_from_the_papers_settings_not_the_digits(tmp_path: Path) -> None:
+    words = ["run", "dataset=csv", f"data_dir={write(tmp_path / 't.csv', TABLE)}", "label=outcome", "column=site"]
+    assert cli.main([*words, "rounds=1", "epochs=1", "--out", str(tmp_path / "run")]) == 0
+    exp = from_toml(tmp_path / "run" / "experiment.toml")
+    assert (exp.batch_size, exp.parties, exp.algorithm) == (64, 3, moonfl.MOON(mu=5.0))

@@ -115,7 +115,8 @@ def test_without_validation_samples_nothing_is_chosen(tmp_path: Path) -> None:
 def test_the_end_of_a_run_in_words() -> None:
     shares = {"macro_f1": 0.701, "balanced_accuracy": 0.6}
     facts = [{"round": t, "accuracy": a, "validation_accuracy": v} for t, a, v in ((1, 0.5, 0.3), (2, 0.8, 0.2))]
-    result = moonfl.Result(replace(EARLY, rounds=2), [facts[0], facts[1] | shares], {}, Path("run"))
+    made = gaussians().blueprint()
+    result = moonfl.Result(replace(EARLY, rounds=2), [facts[0], facts[1] | shares], {}, made, Path("run"))
     lines = [
         "accuracy 80.0 % after round 2 (best 80.0 % in round 2); results in run",
         "macro-F1 70.1 %, balanced accuracy 60.0 %",

@@ -163,7 +163,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add_follow(add("flower_run", "train over the sites of a deployment, and follow it", "run", group))
     args, rest = parser.parse_known_args(argv)
     if any(word.startswith("-") or "what" not in args for word in rest):
-        raise unknown(f"word for {args.parser.prog}", rest[0].partition("=")[0], args.parser._option_string_actions)
+        word, known = rest[0].partition("=")[0], args.parser._option_string_actions
+        args.parser.error(str(unknown(f"word for {args.parser.prog}", word, known)))
     if "what" in args:
         args.what += rest  # key=value words after an option
     if getattr(args, "out", None) == "":

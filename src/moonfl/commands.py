@@ -184,16 +184,18 @@ def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:
     if len(named) > 1:
         raise InputError(f"give one preset or file, not {len(named)}: {' '.join(named)}")
     what = named[0] if named else presets.DEFAULT
-    if what in presets.PRESETS:
+    own = not named and any(word.partition("=")[0] == "dataset" for word in args.what)
+    if own:  # what suits the digits need not suit other data
+        base = Experiment()
+    elif what in presets.PRESETS:
         base = presets.PRESETS[what].experiment
     elif what.endswith(".toml"):
         base = from_toml(Path(what))
     else:
         raise unknown("preset", what, presets.PRESETS)
     exp = override(base, [word for word in args.what if "=" in word])
-    if named or exp.dataset == base.dataset:
-        return Path(what).stem, exp
-    return f"{exp.dataset}-{part_name(exp.algorithm).rpartition(':')[2].lower()}", exp
+    method = part_name(exp.algorithm).rpartition(":")[2].lower()
+    return (f"{exp.dataset}-{method}" if own else Path(what).stem), exp
 
 
 def describe(exp: Experiment) -> str:

@@ -15,7 +15,7 @@ from . import api, settings
 from .algorithms import MOON, FedAvg
 from .checkpoint import fingerprint
 from .data.augment import by_type
-from .data.base import Dataset, Examples
+from .data.base import Dataset, Examples, check_names
 from .data.npz import classes_of, examples
 from .errors import InputError, unknown
 from .experiment import OWN, PARTS, Experiment, find_part
@@ -104,9 +104,10 @@ def _read(model: Own, parties: Parties, test: Data | Parties | None, given: dict
     held: list[_Part] = []
     test_party = None
     if isinstance(test, Mapping | list):
-        test_names, held = _each(test, "the test set of party")
-        if test_names != names:
+        test_names, found = _each(test, "the test set of party")
+        if set(test_names) != set(names):
             raise InputError(f"test has the parties {', '.join(test_names)}, parties are {', '.join(names)}")
+        held = [found[test_names.index(name)] for name in names]
         test_party = torch.repeat_interleave(torch.tensor([len(part.y) for part in held]))
     elif test is not None:
         held = [_part("the test set", test)]
@@ -138,6 +139,7 @@ def _each(parties: Parties, what: str) -> tuple[tuple[str, ...], list[_Part]]:
     if not by_name:
         raise InputError("there are no parties: give a list of (x, y), or a dict of them by name")
     names = tuple(str(name) for name in by_name)
+    check_names("a party", names)
     return names, [_part(f"{what} {name}", data) for name, data in zip(names, by_name.values(), strict=True)]
 
 
@@ -159,6 +161,8 @@ def _part(where: str, data: object) -> _Part:
         x, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else _plain(part) for part in data)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
+    if x.ndim == 0 or len(x) == 0:
+        raise InputError(f"{where} has no samples")
     return _Part(where, x, y.astype(np.int64) if y.dtype.kind == "b" else y)
 
 

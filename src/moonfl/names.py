@@ -42,7 +42,7 @@ def _imported(kind: str, name: str, module: str) -> object:
                 f"{kind}={name}: there is no module '{error.name}' in the current folder or among what is installed"
             ) from None
         raise InputError(f"{kind}={name}: importing {module} failed: {error}") from None
-    except Exception as error:  # somebody's own code may raise anything
+    except (Exception, SystemExit) as error:  # somebody's own code may do anything
         raise InputError(f"{kind}={name}: importing {module} failed: {type(error).__name__}: {error}") from None
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from . import seeds, tree
 from .data import directory, load
 from .data.augment import Preparation, is_pixels
-from .data.base import Dataset, Examples
+from .data.base import Dataset, Examples, check_names
 from .data.images import Images
 from .data.moments import moments, scales, scales_shape
 from .data.partition import Index, Partition, by_column, dirichlet, held_out, iid
@@ -126,7 +127,7 @@ def make_partition(exp: Experiment, data: Dataset) -> Partition:
         return iid(len(labels), exp.parties, exp.partition_seed)
     if exp.column is not None:
         if exp.column not in data.columns:
-            raise unknown(f"column of {exp.dataset}", exp.column, data.columns)
+            raise unknown(f"column of {exp.dataset}", exp.column, data.columns or ["none: these data have no columns"])
         return by_column(data.columns[exp.column], exp.parties, exp.column)
     return dirichlet(labels, exp.parties, exp.beta, exp.partition_seed, exp.min_samples)
 
@@ -136,10 +137,14 @@ def make_task(exp: Experiment, data: Dataset | None = None, model: Own | None = 
     data = data or load(exp.dataset, directory(exp.data_dir), exp.reading)
     partition, train, test, party = make_partition(exp, data), data.train.to(exp.device), data.test, None
     parts = partition.parts
+    check_names("a class", data.classes)
+    check_names("a party", partition.names)
     if test is None:
         parts, test, party = _apart(train, parts, exp.holdout or HOLDOUT, "holdout", "holdout=SHARE")
     elif exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these have one")
+    elif exp.column in data.test_columns:
+        party = _whose(data.test_columns[exp.column], partition.names, f"column '{exp.column}' of the test set")
     validation = None
     if exp.validation is not None:
         parts, validation, _ = _apart(train, parts, exp.validation, "validation", "validation=SHARE")
@@ -150,6 +155,15 @@ def make_task(exp: Experiment, data: Dataset | None = None, model: Own | None = 
         build, parties, test.to(exp.device), data.preparation, batch_norm, data.classes, partition.note,
         partition.names, party, validation, scales(map(moments, parties), shape) if standardises(build) else None,
     )  # fmt: skip
+
+
+def _whose(values: NDArray[np.generic], names: tuple[str, ...], where: str) -> Tensor:
+    """Of which party each sample is."""
+    number = {name: i for i, name in enumerate(names)}
+    for name in map(str, np.unique(values)):
+        if name not in number:
+            raise InputError(f"{where}: {unknown('party', name, names)}")
+    return torch.tensor([number[str(value)] for value in values])
 
 
 def _apart(
@@ -186,7 +200,10 @@ def make_builder(
         )  # fmt: skip
         return laid_out(made.to(exp.device), torch.channels_last)
 
-    batch_norm = has_batch_norm(build())
+    made = build()
+    if not tree.params_of(made):
+        raise InputError("the model has no parameter that can be trained: all of them are frozen, or there are none")
+    batch_norm = has_batch_norm(made)
     if batch_norm and exp.batch_size == 1:
         raise InputError(f"batch_size=1 cannot train model={exp.model}: its BatchNorm needs at least 2 samples")
     return build, batch_norm

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import InputError
 from .augment import Preparation
 from .images import Images
 
@@ -42,3 +43,14 @@ class Dataset:
     classes: tuple[str, ...]
     preparation: Preparation
     columns: dict[str, NDArray[np.generic]] = field(default_factory=dict)  # of train: what natural parties are made by
+    test_columns: dict[str, NDArray[np.generic]] = field(default_factory=dict)  # likewise of test, where it says
+
+
+def check_names(what: str, names: tuple[str, ...]) -> None:
+    """Names stand in files, tables and on terminals: each in one line, and each once."""
+    odd = next((name for name in names if not name.isprintable()), None)
+    if odd is not None:
+        raise InputError(f"{what} has the name {odd!r}: names are of letters, signs and spaces in one line")
+    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise InputError(f"{what} has the name '{twice}', and so has another")

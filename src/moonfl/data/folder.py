@@ -27,8 +27,8 @@ def read_folder(folder: Path, reading: Reading) -> Dataset:
     size = _size([path for files in found for path, _, _ in files], reading.image_size)
     kept: dict[Path, Pixels] = {}
     train, *test = (_examples(files, names, size, reading.image_size is not None, kept) for files in found)
-    columns = {PARTY: np.array([party for _, _, party in found[0]])} if found[0][0][2] else {}
-    return Dataset(train, test[0] if test else None, names, by_type(torch.uint8, 3), columns)
+    columns, *held = ({PARTY: np.array([party for _, _, party in files])} if files[0][2] else {} for files in found)
+    return Dataset(train, test[0] if test else None, names, by_type(torch.uint8, 3), columns, held[0] if held else {})
 
 
 def _folders(path: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from ..errors import InputError
 from .augment import by_type
 from .base import Dataset, Examples, Reading
 
+FEW = 20  # classes of which most may be missing
 Arrays = dict[str, NDArray[np.generic]]
 
 
@@ -24,7 +25,11 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     names = found.get("classes")
     if names is not None and (names.ndim != 1 or len(set(names.tolist())) != len(names) or len(names) == 0):
         raise InputError(f"{path}: classes must be a list of names, each once")
-    given = tuple(str(name) for name in names) if names is not None else reading.classes if reading else ()
+    given = tuple(str(name) for name in names) if names is not None else ()
+    asked = reading.classes if reading is not None else ()
+    if given and asked and given != asked:
+        raise InputError(f"{path} has the classes {', '.join(given)}, not {', '.join(asked)} as classes= says")
+    given = given or asked
     if ("x_test" in found) != ("y_test" in found):
         raise InputError(f"{path} has one of x_test and y_test; give both or neither")
     parts = ("", "_test") if "x_test" in found else ("",)
@@ -33,10 +38,12 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     for other in test:
         if other.x.shape[1:] != train.x.shape[1:] or other.x.dtype != train.x.dtype:
             raise InputError(f"{path}: x_test is {like(other)}, x is {like(train)}; they must be alike")
-    others = found.keys() - {"x", "y", "x_test", "y_test", "classes"}
+    others = [name for name in found if name not in ("x", "y", "x_test", "y_test", "classes")]
     columns = {name: found[name] for name in others if found[name].shape == (len(train.y),)}
+    held = {name.removesuffix("_test"): found[name] for name in others for part in test
+            if name.endswith("_test") and found[name].shape == (len(part.y),)}  # fmt: skip
     prepared = by_type(train.x.dtype, train.x.dim() - 1) if isinstance(train.x, Tensor) else by_type(torch.uint8, 3)
-    return Dataset(train, test[0] if test else None, classes, prepared, columns)
+    return Dataset(train, test[0] if test else None, classes, prepared, columns, held)
 
 
 def _load(path: Path) -> Arrays:
@@ -59,10 +66,16 @@ def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple
 def classes_of(labels: list[NDArray[np.generic]]) -> tuple[str, ...]:
     """Whole numbers are classes from 0 to the largest; words are their own names, by the alphabet."""
     y = np.concatenate([part.ravel() for part in labels])
+    y = y.astype(np.int64) if y.dtype.kind == "b" else y
     if y.dtype.kind in "US":
         return tuple(str(name) for name in np.unique(y.astype(np.str_)))
-    whole = np.issubdtype(y.dtype, np.integer) and y.size > 0
-    return tuple(str(k) for k in range(int(y.max()) + 1 if whole and y.max() < 2**20 else 0))
+    largest = int(y.max()) if np.issubdtype(y.dtype, np.integer) and y.size > 0 else -1
+    if largest >= FEW and len(np.unique(y)) <= largest / 2:
+        raise InputError(
+            f"labels go up to {largest}, but only {len(np.unique(y))} different ones occur; number the classes from 0, "
+            "or give words"
+        )
+    return tuple(str(k) for k in range(largest + 1))
 
 
 def examples(
@@ -78,6 +91,8 @@ def examples(
     """
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(y) == 0:
         raise InputError(f"{where}x{part} {x.shape} and y{part} {y.shape} must be [N, ...] and [N], N at least 1")
+    if y.dtype.kind == "b":
+        y = y.astype(np.int64)
     if y.dtype.kind in "US":
         y = _numbered(where, y.astype(np.str_), classes, part)
     if not np.issubdtype(y.dtype, np.integer):
@@ -103,4 +118,4 @@ def _numbered(where: str, y: NDArray[np.str_], classes: tuple[str, ...], part: s
 
 
 def like(examples: Examples) -> str:
-    return f"{examples.x.dtype} {list(examples.x.shape[1:])}"
+    return f"{str(examples.x.dtype).removeprefix('torch.')} {list(examples.x.shape[1:])}"

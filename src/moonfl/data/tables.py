@@ -51,8 +51,8 @@ def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
                 raise unknown(f"column of {table.path}", name, table.header)
     classes = reading.classes or class_names(tables, reading.label)
     train, *test = (_examples(table, features, reading.label, classes) for table in tables)
-    columns = {given: np.array(_filled(tables[0], given))} if given is not None else {}
-    return Dataset(train, test[0] if test else None, classes, AS_STORED, columns)
+    columns, *held = ({given: np.array(_filled(t, given))} if given in t.header else {} for t in tables)
+    return Dataset(train, test[0] if test else None, classes, AS_STORED, columns, held[0] if held else {})
 
 
 def read_table(path: Path, reading: Reading) -> Table:

@@ -63,7 +63,8 @@ def write(path: Path, artifact: Artifact) -> None:
 def load_model(path: str | Path, model: Own | None = None) -> Deployed:
     """The model of an export, the folder or its model.safetensors, in eval mode; it takes samples as they are stored.
 
-    `model`: the module or what makes it, where moonfl.federate was given one, which a file of weights does not hold.
+    `model`: the module, what makes it, or its dotted path, where it is somebody's own: no code is run that only the
+    file names.
     """
     path = Path(path) / WEIGHTS if Path(path).is_dir() else Path(path)
     head, params = read(path)
@@ -74,10 +75,10 @@ def load_model(path: str | Path, model: Own | None = None) -> Deployed:
         given = head["preparation"]
         mean, std = (tuple(float(value) for value in given[key]) for key in ("mean", "std"))
         preparation = Preparation(mean, std, float(given["scale"]))
-        if settings["model"] == OWN and model is None:
+        if (settings["model"] == OWN or ":" in settings["model"]) and model is None:  # a file must not run code
             raise InputError(
-                "the model was given in Python and is not in this file; load_model(path, model) takes it again, and "
-                "the model.pt2 beside it needs nothing"
+                f"its network ({settings['model']}) is code of somebody's own, which is not in this file; "
+                "load_model(path, model) takes it, and the model.pt2 beside it needs nothing"
             )
         build, _ = make_builder(Experiment(**settings), shape, dtype, len(classes), model)
     except InputError as error:

@@ -70,7 +70,9 @@ def check(folder: Path, artifact: Artifact) -> tuple[str, float]:
     try:
         with quiet():
             weights = (
-                made.deployed(read(folder / WEIGHTS)[1]).cpu() if exp.model == OWN else load_model(folder / WEIGHTS)
+                made.deployed(read(folder / WEIGHTS)[1]).cpu()
+                if exp.model == OWN
+                else load_model(folder / WEIGHTS, exp.model)
             )
             program = torch.export.load(folder / PROGRAM).module()
     except Exception as error:  # whatever is wrong with it
