@@ -283,7 +283,7 @@ def test_best_is_the_model_the_run_kept(run: Path, tmp_path: Path, capsys: pytes
         (lambda run: shutil.rmtree(run / "checkpoint"), "has no checkpoint"),
         (lambda run: (run / "checkpoint" / "server-2.safetensors").write_bytes(b"x"), "is damaged"),
         (lambda run: (run / "partition.json").write_text("[]"), "partition.json is missing or damaged"),
-        (lambda run: (run / "rounds.jsonl").write_text("{}\n{}\n"), "has not round 2"),
+        (lambda run: (run / "rounds.jsonl").write_text("{}\n{}\n"), "rounds.jsonl is missing or damaged"),
         (lambda run: (run / "best.safetensors").write_bytes(b"x"), "best.safetensors is damaged"),
         (
             lambda run: (run / "experiment.toml").write_text(

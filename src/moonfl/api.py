@@ -16,6 +16,7 @@ from .rundir import (
     CHECKPOINT,
     SETTINGS,
     Fact,
+    check_data,
     finish_replacing,
     finished,
     go_back,
@@ -94,7 +95,8 @@ def resume(
         rounds = found.rounds if found else 0
         if found is not None and not same_model(found.server, task.init_model(exp.seed)[0]):
             raise InputError(f"the model is not the one that {directory} was begun with: its weights have other shapes")
-        facts = read_facts(directory, rounds, exp, task)
+        facts = read_facts(directory, rounds)
+        check_data(directory, exp, task)
         changed = note_versions(directory, rounds + 1) if not finished(exp, facts) else []
         if changed:
             say(f"moonfl: {', '.join(changed)} since the run was begun; the result may differ by rounding")

@@ -119,28 +119,36 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def read_facts(directory: Path, rounds: int, exp: Experiment, task: Task) -> list[Fact]:
-    """The facts of the first `rounds` rounds; the data must be those of then."""
+def read_facts(directory: Path, rounds: int) -> list[Fact]:
+    """The facts of the first `rounds` rounds, which the checkpoint has."""
     path = directory / ROUNDS
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         facts = [json.loads(line) for line in lines[:rounds]]
-        intact = [(fact["round"], float(fact["accuracy"]) >= 0) for fact in facts] == [
-            (t + 1, True) for t in range(rounds)
-        ]
-        path = directory / PARTITION
-        same_data = json.loads(path.read_bytes())["sha256"] == task.dealt()["sha256"]
+        told = [(fact["round"], float(fact["accuracy"]) >= 0) for fact in facts]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        again = f"`moonfl run {directory / SETTINGS} --out {directory} --force` starts the run again"
-        raise InputError(f"{path} is missing or damaged ({error}); {again}") from None
-    path = directory / ROUNDS
+        raise _damaged(directory, path, error) from None
     if rounds == 0 and len(lines) > 1:
         raise InputError(f"{path} has rounds, but {directory / CHECKPOINT} holds no checkpoint: it was changed or lost")
-    if not intact:
+    if told != [(t + 1, True) for t in range(rounds)]:
         raise InputError(f"{path} has not the {rounds} rounds that the checkpoint has; it was changed or cut")
-    if not same_data:
-        raise InputError(f"{exp.dataset} is not as it was when {directory} began: other samples, or dealt otherwise")
     return facts
+
+
+def check_data(directory: Path, exp: Experiment, task: Task) -> None:
+    """They must be those that the run began with."""
+    path = directory / PARTITION
+    try:
+        same = json.loads(path.read_bytes())["sha256"] == task.dealt()["sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(directory, path, error) from None
+    if not same:
+        raise InputError(f"{exp.dataset} is not as it was when {directory} began: other samples, or dealt otherwise")
+
+
+def _damaged(directory: Path, path: Path, error: Exception) -> InputError:
+    again = f"`moonfl run {directory / SETTINGS} --out {directory} --force` starts the run again"
+    return InputError(f"{path} is missing or damaged ({error}); {again}")
 
 
 def finished(exp: Experiment, facts: list[Fact]) -> bool:

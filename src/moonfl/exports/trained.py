@@ -15,7 +15,7 @@ from ..deployed import Blueprint
 from ..errors import InputError, say
 from ..experiment import OWN, Experiment
 from ..record import GLOBAL, Result
-from ..rundir import BEST, CHECKPOINT, PARTITION, ROUNDS, Fact
+from ..rundir import BEST, CHECKPOINT, PARTITION, Fact, read_facts
 from ..task import make_builder
 from ..types import Params, State
 from .artifact import Artifact, sample
@@ -32,7 +32,7 @@ def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None)
     found = checkpoint.read(run / CHECKPOINT, exp)
     if found is None:
         raise InputError(f"{run} has no checkpoint: no round of it is done; `moonfl resume {run}` goes on with it")
-    facts = facts_of(run, found.rounds)
+    facts = read_facts(run, found.rounds)
     models, fact = best_of(facts, _best(run)) if best else (exp.algorithm.deployed(found.server), facts[-1])
     name, params = named(models, party)
     return Artifact(exp, blueprint(run, exp, data_dir), params, name, fact, best)
@@ -74,17 +74,6 @@ def _best(run: Path) -> State | None:
         return states.load(run / BEST)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise InputError(f"{run / BEST} is damaged ({error}); without --best the last round is exported") from None
-
-
-def facts_of(run: Path, rounds: int) -> list[Fact]:
-    """What is recorded of the rounds up to this one."""
-    try:
-        facts = [json.loads(line) for line in (run / ROUNDS).read_text(encoding="utf-8").splitlines()[:rounds]]
-        if [(fact["round"], float(fact["accuracy"]) >= 0) for fact in facts] == [(t + 1, True) for t in range(rounds)]:
-            return facts
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    raise InputError(f"{run / ROUNDS} has not round {rounds}, which the checkpoint is of; it was changed or cut")
 
 
 def blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
