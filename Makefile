@@ -2,12 +2,13 @@
 # make test-flower: real Flower processes on loopback, and Ray.
 # make test-report: reports in a browser (installs Debian's chromium where there is none).
 # make docs: the documentation into site/, read offline.   make pictures: draw its pictures again.
+# make results: docs/results.md from the facts in results/.
 # make sanitize: the native kernels under the address and undefined-behaviour sanitizers (needs gcc).
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-flower test-report lint docs pictures sanitize clean
+.PHONY: demo test test-flower test-report lint docs pictures results sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/moonfl run
@@ -34,6 +35,9 @@ docs: $(VENV)/installed
 	    $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python docs/check_site.py site
+
+results: $(VENV)/installed
+	$(BIN)/python results/make.py
 
 pictures: $(VENV)/installed
 	$(BIN)/python docs/pictures/make.py

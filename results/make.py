@@ -1,0 +1,192 @@
+"""The published results: the facts of finished runs, and the page that is made of them.
+
+    python results/make.py keep RUNS    take over the facts of the finished runs in a folder
+    python results/make.py              write docs/results.md and its pictures
+
+The numbers of the page come from results/runs alone, its words on them from results/notes.md.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import tomli_w
+
+from moonfl import beside, figures
+from moonfl.experiment import Experiment, from_toml, part_name, read_toml
+from moonfl.report.runs import Run, find, read
+from moonfl.report.tables import Column, Table, digits, markdown, percent, points, size
+from moonfl.reproduce import name_of
+from moonfl.targets import TARGETS, Entry, preset
+
+HERE = Path(__file__).parent
+DOCS = HERE.parent / "docs"
+KEPT = ("round", "accuracy", "accuracy_std", "accuracies", "loss", "seconds", "cpu_seconds", "bytes_down", "bytes_up")
+DATASET, SEEDS = "cifar10", range(3)
+PARTITIONS, ON_PARTITIONS = (1, 2), {"moon": "MOON", "fedavg": "FedAvg", "scaffold": "SCAFFOLD"}
+TABLES = ("table1", "rounds", "fedavgm", "loss", "mu", "head", "negatives", "iid")
+
+
+def keep(folder: Path) -> None:
+    """Settings, versions, and of each round what the page needs: a few kilobytes a run."""
+    for path in find([folder]):
+        run = read(path)
+        if not run.finished:
+            print(f"{path} is not finished")
+            continue
+        out = HERE / "runs" / path.name
+        out.mkdir(parents=True, exist_ok=True)
+        settings = read_toml(path / "experiment.toml") | {"data_dir": "data"}
+        (out / "experiment.toml").write_text(tomli_w.dumps(settings), encoding="utf-8")
+        facts = [{key: short(fact[key]) for key in KEPT if key in fact} for fact in run.rounds]
+        text = "".join(json.dumps(fact, separators=(",", ":")) + "\n" for fact in facts)
+        (out / "rounds.jsonl").write_text(text, encoding="utf-8")
+        print(f"{out} has the facts of {path}")
+
+
+def short(value: object) -> object:
+    """Six digits that count; accuracies are whole samples of 10,000 and lose none."""
+    if isinstance(value, dict):
+        return {key: short(of) for key, of in value.items()}
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def stored() -> dict[str, Run]:
+    """By the name that an experiment and its seed have."""
+    paths = find([HERE / "runs"])
+    return {name_of(from_toml(path / "experiment.toml")): read(path) for path in paths}
+
+
+def runs_of(entries: list[Entry], there: dict[str, Run]) -> beside.Runs:
+    wanted = {exp for entry in entries for exp in entry.trials.values()}
+    found = {exp: {s: there.get(name_of(replace(exp, seed=s))) for s in SEEDS} for exp in wanted}
+    return {exp: kept for exp, of in found.items() if (kept := {s: run for s, run in of.items() if run is not None})}
+
+
+def of_target(name: str, there: dict[str, Run]) -> tuple[list[Entry], beside.Runs]:
+    """The entries of a target that have a run, with the settings that were run."""
+    entries = TARGETS[name].entries(DATASET)
+    runs = runs_of(entries, there)
+    tried = [replace(e, trials={label: exp for label, exp in e.trials.items() if exp in runs}) for e in entries]
+    return [e for e in tried if e.trials], runs
+
+
+def tables(there: dict[str, Run]) -> list[Table]:
+    """Table 1; of the others those that say more than it, and have FedAvg to compare with."""
+    made = []
+    first = {exp for e in TARGETS["table1"].entries(DATASET) for exp in e.trials.values()}
+    for name in TABLES:
+        entries, runs = of_target(name, there)
+        more = name == "rounds" or runs.keys() - first
+        if name == "table1" or (more and any(e.row in beside.FEDAVG for e in entries)):
+            target = TARGETS[name]
+            made += beside.tables(target, name, f"{target.where}: {target.title}", entries, runs, small=False)
+    return made
+
+
+def partitions(there: dict[str, Run]) -> Table | None:
+    """One trial each on other partitions than the paper's."""
+    rows = []
+    for number in (0, *PARTITIONS):
+        found = {
+            row: there.get(name_of(replace(preset(DATASET, method), partition_seed=number)))
+            for method, row in ON_PARTITIONS.items()
+        }
+        if all(found.values()):
+            last = [float(run.rounds[-1]["accuracy"]) for run in found.values() if run is not None]
+            order = " > ".join(sorted(found, key=lambda row: -last[list(found).index(row)]))
+            rows.append((f"{number}{' (the paper’s)' if number == 0 else ''}", *last, last[0] - last[1], order))
+    if len(rows) < 2:
+        return None
+    columns = (Column("partition seed"), *(Column(f"{row}, %", percent) for row in ON_PARTITIONS.values()),
+               Column("MOON minus FedAvg", points), Column("order"))  # fmt: skip
+    return Table("partitions", "Other partitions, seed 0", columns, rows)
+
+
+def ledger(there: dict[str, Run]) -> Table:
+    """Every run: its command, its end, its cost."""
+    rows = []
+    for run in sorted(there.values(), key=lambda run: (run.path.name, run.seed)):
+        exp = from_toml(run.path / "experiment.toml")
+        facts = run.rounds
+        sums = [sum(fact.get(key, 0) for fact in facts) for key in ("seconds", "cpu_seconds", "bytes_up")]
+        best = max(float(fact["accuracy"]) for fact in facts)
+        rows.append((f"`{command(exp)}`", float(facts[-1]["accuracy"]), best, sums[0] / 60, sums[1] / 60, sums[2]))
+    columns = (
+        Column("command"), Column("accuracy, %", percent), Column("best round, %", percent), Column("minutes", digits),
+        Column("processor minutes", digits), Column("sent by parties", size),
+    )  # fmt: skip
+    note = "minutes are of a machine that did other work at the same time; processor minutes are not changed by that"
+    return Table("runs", "Every run", columns, rows, note)
+
+
+def command(exp: Experiment) -> str:
+    """The shortest that gives this experiment: a preset and what is changed."""
+    name = part_name(exp.algorithm)
+    base = preset(exp.dataset, name)
+    changes = [f"{key}={value}" for key, value in changed(exp, base) if key != "data_dir"]
+    return " ".join(["moonfl run", f"{exp.dataset}-{name}", *changes])
+
+
+def changed(exp: Experiment, base: Experiment) -> list[tuple[str, str]]:
+    found = []
+    for key in ("algorithm", "server"):
+        own, other = getattr(exp, key), getattr(base, key)
+        if key == "server" and type(own) is not type(other):
+            found.append((key, part_name(own)))
+            other = type(own)()
+        prefix = "server." if key == "server" else ""
+        found += [(prefix + k, str(v)) for k, v in vars(own).items() if v != getattr(other, k)]
+    plain = [(k, v) for k, v in vars(exp).items() if k not in ("algorithm", "server")]
+    return found + [(k, str(v).lower() if isinstance(v, bool) else str(v)) for k, v in plain if v != getattr(base, k)]
+
+
+def curves(there: dict[str, Run]) -> list[tuple[str, str]]:
+    """The name and content of each picture."""
+    entries, runs = of_target("curves", there)
+    made = figures.pictures(TARGETS["curves"], "results-curves", "CIFAR-10", entries, runs, small=False)
+    return [(f"{picture.name}.svg", picture.svg) for picture in made]
+
+
+def versions(there: dict[str, Run]) -> str:
+    told = sorted({", ".join(f"{k} {v}" for k, v in sorted(run.versions.items())) for run in there.values()})
+    return "\n".join(f"- {line}" for line in told)
+
+
+def page(there: dict[str, Run]) -> str:
+    first, *others = tables(there)
+    pictures = "\n\n".join(f"![Test accuracy over rounds](pictures/{name})" for name, _ in curves(there))
+    apart = partitions(there)
+    notes = (HERE / "notes.md").read_text(encoding="utf-8").strip()
+    hours = sum(float(fact.get("cpu_seconds", 0)) for run in there.values() for fact in run.rounds) / 3600
+    parts = [
+        "# Results on CIFAR-10",
+        "The paper's setting: 10 parties, Dirichlet 0.5 (partition seed 0, the paper's own), 100 rounds of 10 local "
+        "epochs, batches of 64, the CNN with projection head. This page is made from the facts in `results/runs` by "
+        "`make results`; a test compares it with them.",
+        markdown(first).strip(),
+        notes,
+        pictures,
+        *(markdown(table).strip() for table in others),
+        *([markdown(apart).strip()] if apart is not None else []),
+        markdown(ledger(there)).strip(),
+        f"Runs: {len(there)}, {digits(hours)} processor hours in all. Software and machine:",
+        versions(there),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["keep"] and len(sys.argv) == 3:
+        keep(Path(sys.argv[2]))
+        return
+    there = stored()
+    (DOCS / "results.md").write_text(page(there), encoding="utf-8")
+    for name, content in curves(there):
+        (DOCS / "pictures" / name).write_text(content, encoding="utf-8")
+    print(f"docs/results.md is made of the facts of {len(there)} runs")
+
+
+if __name__ == "__main__":
+    main()
