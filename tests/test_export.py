@@ -246,7 +246,7 @@ def test_solo_has_a_model_of_each_party(tmp_path: Path, capsys: pytest.CaptureFi
         assert cli.main([*export, *words]) == 2
         assert message in capsys.readouterr().err
     with pytest.raises(InputError, match="party0, party1, party2"):
-        result.model  # noqa: B018
+        _ = result.model
 
 
 def test_an_unfinished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -388,7 +388,8 @@ def test_damaged_files_get_one_clear_message(digits: Result, tmp_path: Path) -> 
     path = exports.export(digits, tmp_path / "out").directory / "model.safetensors"
     with safe_open(path, "pt") as file:
         head = json.loads(file.metadata()["moonfl"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        names = file.keys()
+        tensors = {name: file.get_tensor(name) for name in names}
     settings = head["experiment"]
     spoilt = [
         *(("is damaged", head | {key: 7}) for key in ("experiment", "shape", "classes", "preparation")),

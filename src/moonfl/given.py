@@ -57,11 +57,9 @@ def federate(
     (`holdout`) is held out. `out`: the run directory; with `resume`, a run that is there goes on, with `force` it is
     overwritten. Everything else is a setting of an Experiment, such as epochs=5, lr=0.1, server=moonfl.Momentum().
     """
-    given = _read(model, parties, test, experiment)
-    exp = _experiment(model, len(given.names), algorithm, rounds, experiment)
-    task = replace(make_task(exp, given.data, model), names=given.names)
-    if given.test_party is not None:
-        task = replace(task, test_party=given.test_party)
+    names, own = _each(parties, "party")
+    exp = _experiment(model, len(names), algorithm, rounds, experiment)
+    task = replace(make_task(exp, _read(model, names, own, test, exp.reading.classes), model), names=names)
     engine: dict[str, Any] = {"workers": workers, "state_memory": state_memory, "task": task, "watch": watch}
     if resume and out is None:
         raise InputError("resume=True goes on with the run that out names; name it")
@@ -85,12 +83,6 @@ def _experiment(model: Own, parties: int, algorithm: FedAvg | str, rounds: int, 
     return Experiment(**{**given, **dealt, "rounds": rounds, **built})
 
 
-class _Given(NamedTuple):
-    data: Dataset
-    names: tuple[str, ...]
-    test_party: Tensor | None
-
-
 class _Part(NamedTuple):
     """One party's data, or a test set."""
 
@@ -99,16 +91,18 @@ class _Part(NamedTuple):
     y: NDArray[np.generic]
 
 
-def _read(model: Own, parties: Parties, test: Data | Parties | None, given: dict[str, Any]) -> _Given:
-    names, own = _each(parties, "party")
+def _read(
+    model: Own, names: tuple[str, ...], own: list[_Part], test: Data | Parties | None, classes: tuple[str, ...]
+) -> Dataset:
+    """`classes`: where they are told; else those that occur."""
     held: list[_Part] = []
-    test_party = None
+    test_columns: dict[str, NDArray[np.generic]] = {}
     if isinstance(test, Mapping | list):
         test_names, found = _each(test, "the test set of party")
         if set(test_names) != set(names):
             raise InputError(f"test has the parties {', '.join(test_names)}, parties are {', '.join(names)}")
         held = [found[test_names.index(name)] for name in names]
-        test_party = torch.repeat_interleave(torch.tensor([len(part.y) for part in held]))
+        test_columns = {COLUMN: _whose(held)}
     elif test is not None:
         held = [_part("the test set", test)]
     parts = [*own, *held]
@@ -119,17 +113,17 @@ def _read(model: Own, parties: Parties, test: Data | Parties | None, given: dict
         if (part.x.dtype == np.uint8) != (own[0].x.dtype == np.uint8):
             kinds = f"{part.x.dtype}, {own[0].where} of {own[0].x.dtype}"
             raise InputError(f"{part.where} has samples of {kinds}: bytes are pixels, others are not; give one of them")
-    classes = (
-        tuple(n.strip() for n in str(given["classes"]).split(","))
-        if given.get("classes")
-        else classes_of([p.y for p in parts])
-    )
+    classes = classes or classes_of([p.y for p in parts])
     whole = _takes_whole_numbers(model, parts, len(classes))
     made = [examples(f"{part.where}: ", part.x, part.y, classes, whole=whole) for part in parts]
     train, kept = _together(made[: len(own)]), _together(made[len(own) :]) if held else None
-    columns: dict[str, NDArray[np.generic]] = {COLUMN: np.repeat(np.arange(len(own)), [len(part.y) for part in own])}
     preparation = by_type(train.x.dtype, len(train.x.shape) - 1)
-    return _Given(Dataset(train, kept, classes, preparation, columns), names, test_party)
+    return Dataset(train, kept, classes, preparation, {COLUMN: _whose(own)}, test_columns)
+
+
+def _whose(parts: list[_Part]) -> NDArray[np.generic]:
+    """The number of its party for each sample."""
+    return np.repeat(np.arange(len(parts)), [len(part.y) for part in parts])
 
 
 def _each(parties: Parties, what: str) -> tuple[tuple[str, ...], list[_Part]]:
@@ -163,7 +157,7 @@ def _part(where: str, data: object) -> _Part:
         raise InputError(f"{where}: {error}") from None
     if x.ndim == 0 or len(x) == 0:
         raise InputError(f"{where} has no samples")
-    return _Part(where, x, y.astype(np.int64) if y.dtype.kind == "b" else y)
+    return _Part(where, x, y)
 
 
 def _plain(values: object) -> NDArray[np.generic]:

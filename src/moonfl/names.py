@@ -24,7 +24,8 @@ def find(kind: str, name: str, table: Mapping[str, T]) -> T:
         if not hasattr(thing, part):
             raise unknown(f"{kind} in {module}", attribute, [n for n in dir(thing) if not n.startswith("_")])
         thing = getattr(thing, part)
-    return thing  # type: ignore[no-any-return]
+    found: T = thing
+    return found
 
 
 def name_of(thing: object, table: Mapping[str, object]) -> str:

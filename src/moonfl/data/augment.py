@@ -32,8 +32,7 @@ class Preparation:
         """The rows of x as the network's input: pixels as float32, augmented where a stream of random numbers is given,
         anything else as it is stored.
         """
-        if not is_pixels(x.dtype, x.dim() - 1 if isinstance(x, Tensor) else 3):
-            assert isinstance(x, Tensor)
+        if not is_pixels(x.dtype, len(x.shape) - 1):
             return x[rows]
         if isinstance(x, Images):
             x, rows = x[rows], torch.arange(len(rows), device=rows.device)

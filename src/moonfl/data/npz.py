@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..errors import InputError
 from .augment import by_type
@@ -42,7 +41,7 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     columns = {name: found[name] for name in others if found[name].shape == (len(train.y),)}
     held = {name.removesuffix("_test"): found[name] for name in others for part in test
             if name.endswith("_test") and found[name].shape == (len(part.y),)}  # fmt: skip
-    prepared = by_type(train.x.dtype, train.x.dim() - 1) if isinstance(train.x, Tensor) else by_type(torch.uint8, 3)
+    prepared = by_type(train.x.dtype, len(train.x.shape) - 1)
     return Dataset(train, test[0] if test else None, classes, prepared, columns, held)
 
 

@@ -100,8 +100,8 @@ def read(path: Path) -> tuple[dict[str, Any], Params]:
     """The head and the tensors."""
     try:
         with safetensors.safe_open(path, "pt") as file:
-            head = json.loads(file.metadata()[HEAD])
-            return head, {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  # no mapping
+            head, names = json.loads(file.metadata()[HEAD]), file.keys()
+            return head, {name: file.get_tensor(name).clone() for name in names}
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
