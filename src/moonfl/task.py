@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from .deployed import SAMPLES, Blueprint
 from .errors import InputError, unknown
 from .experiment import HOLDOUT, Experiment
 from .models import Own, build_model
-from .models.base import has_batch_norm, laid_out
+from .models.base import has_batch_norm, laid_out, standardises
 from .scores import Score, Tally, score, tally, total
 from .types import Batch, Params
 
@@ -150,10 +150,11 @@ def make_task(exp: Experiment, data: Dataset | None = None, model: Own | None = 
         parts, validation, _ = _apart(train, parts, exp.validation, "validation", "validation=SHARE")
     parties = [train.take(torch.from_numpy(part)) for part in parts]
     shape, dtype = tuple(train.x.shape[1:]), train.x.dtype
-    build, batch_norm = make_builder(exp, shape, dtype, len(data.classes), model)
+    network = make_builder(exp, shape, dtype, len(data.classes), model)
+    shared = scales(map(moments, parties), shape) if network.standardises else None
     return Task(
-        build, parties, test.to(exp.device), data.preparation, batch_norm, data.classes, partition.note,
-        partition.names, party, validation, scales(map(moments, parties), shape) if standardises(build) else None,
+        network.build, parties, test.to(exp.device), data.preparation, network.batch_norm, data.classes,
+        partition.note, partition.names, party, validation, shared,
     )  # fmt: skip
 
 
@@ -183,10 +184,16 @@ def settled(exp: Experiment, task: Task) -> Experiment:
     return exp if exp.parties else replace(exp, parties=len(task.parties))
 
 
+class Network(NamedTuple):
+    build: Callable[[], nn.Module]
+    batch_norm: bool
+    standardises: bool  # its inputs, by mean and deviation of the federation
+
+
 def make_builder(
     exp: Experiment, shape: tuple[int, ...], dtype: torch.dtype, classes: int, model: Own | None = None
-) -> tuple[Callable[[], nn.Module], bool]:
-    """What makes the model for samples as they are stored, and whether it has BatchNorm."""
+) -> Network:
+    """What makes the model for samples as they are stored."""
     pixels = is_pixels(dtype, len(shape))
     wanted = exp.standardise if exp.standardise is not None else dtype.is_floating_point
     if exp.standardise and not dtype.is_floating_point:
@@ -206,8 +213,4 @@ def make_builder(
     batch_norm = has_batch_norm(made)
     if batch_norm and exp.batch_size == 1:
         raise InputError(f"batch_size=1 cannot train model={exp.model}: its BatchNorm needs at least 2 samples")
-    return build, batch_norm
-
-
-def standardises(build: Callable[[], nn.Module]) -> bool:
-    return "standardise.mean" in build().state_dict()
+    return Network(build, batch_norm, standardises(made))

@@ -80,7 +80,7 @@ def load_model(path: str | Path, model: Own | None = None) -> Deployed:
                 f"its network ({settings['model']}) is code of somebody's own, which is not in this file; "
                 "load_model(path, model) takes it, and the model.pt2 beside it needs nothing"
             )
-        build, _ = make_builder(Experiment(**settings), shape, dtype, len(classes), model)
+        build = make_builder(Experiment(**settings), shape, dtype, len(classes), model).build
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:

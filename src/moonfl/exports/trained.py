@@ -93,7 +93,7 @@ def blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
     if data and (_of_data(data, path) != (shape, dtype) or data.classes != classes):
         say(f"moonfl: {exp.dataset} is not as it was when {run} began, so random inputs stand in for it")
         data = None
-    build, _ = make_builder(exp, shape, dtype, len(classes))
+    build = make_builder(exp, shape, dtype, len(classes)).build
     preparation = data.preparation if data else source(exp.dataset).preparation or by_type(dtype, len(shape))
     held = (data.test or data.train) if data else None
     return Blueprint(build, shape, dtype, classes, preparation, held and held.x)

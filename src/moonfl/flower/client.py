@@ -14,9 +14,10 @@ from ..engines.embedded import one_thread
 from ..errors import InputError, RunError
 from ..experiment import Experiment
 from ..local import Workbench, local_update
+from ..models.base import standardises
 from ..rundir import versions
 from ..states import SiteStates
-from ..task import Task, hash_of, standardises
+from ..task import Task, hash_of
 from ..types import Server
 from .records import COUNTS, HELD, Facts, RefusedError, pack, pack_update, unpack, unpack_order
 
@@ -70,7 +71,7 @@ def introduce(exp: Experiment, site: Site, message: Message) -> Message:
         "counts": task.counts(own), "sha256": hash_of(own, *task.held.values()),
         **{key: len(task.held[name].y) if name in task.held else 0 for name, key in HELD.items()},
     }  # fmt: skip
-    if standardises(task.build):
+    if standardises(task.build()):
         number, mean, squares = moments(own)
         facts["moments"] = {"number": number, "mean": mean.tolist(), "squares": squares.tolist()}
     return Message(pack(facts), reply_to=message)

@@ -26,7 +26,7 @@ from ..experiment import Experiment, from_toml
 from ..record import Result
 from ..rundir import PARTITION
 from ..states import States
-from ..task import Task, make_builder, standardises
+from ..task import Task, make_builder
 from .client import Site, client_app
 from .records import Facts, RefusedError, check_site, moments_of
 from .roll import Roll, Rules
@@ -130,9 +130,9 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
     dtype = next((d for d in (torch.uint8, torch.float32) if str(d) == sites[0]["dtype"]), None)
     if dtype is None:
         raise InputError(f"the sites have samples of type {sites[0]['dtype']}; only bytes and float32 are known here")
-    build, batch_norm = make_builder(exp, shape, dtype, len(classes))
+    network = make_builder(exp, shape, dtype, len(classes))
     try:
-        shared = scales([moments_of(facts) for facts in sites], shape) if standardises(build) else None
+        shared = scales([moments_of(facts) for facts in sites], shape) if network.standardises else None
     except RefusedError as error:  # one that said nothing of them at all
         raise RunError(str(error)) from None
     held = Examples(torch.zeros(0, *shape, dtype=dtype), torch.zeros(0, dtype=torch.long))
@@ -147,7 +147,19 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
         raise InputError(f"no site has samples enough to keep a share of {exp.validation:g} apart; raise validation")
     preparation = source(exp.dataset).preparation or by_type(dtype, len(shape))
     names = tuple(facts["name"] for facts in sites)
-    return AtSites(build, (), held, preparation, batch_norm, classes, "", names, scales=shared, run=run, sites=sites)
+    return AtSites(
+        network.build,
+        (),
+        held,
+        preparation,
+        network.batch_norm,
+        classes,
+        "",
+        names,
+        scales=shared,
+        run=run,
+        sites=sites,
+    )
 
 
 def read_stored(out: Path, exp: Experiment) -> Facts:

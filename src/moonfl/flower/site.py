@@ -57,10 +57,11 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
         validation = train.take(torch.from_numpy(held)).to(exp.device) if len(held) else None
     own = train.take(torch.from_numpy(rows)).to(exp.device)
     preparation = source(exp.dataset).preparation or data.preparation
-    build, batch_norm = make_builder(exp, tuple(own.x.shape[1:]), own.x.dtype, len(data.classes))
+    network = make_builder(exp, tuple(own.x.shape[1:]), own.x.dtype, len(data.classes))
     task = Task(
-        build, {config.party: own}, test.to(exp.device), preparation, batch_norm, data.classes, validation=validation
-    )
+        network.build, {config.party: own}, test.to(exp.device), preparation, network.batch_norm, data.classes,
+        validation=validation,
+    )  # fmt: skip
     name = config.name or f"party {config.party}"
     return exp, Site(config.party, name, task, lambda run: SiteStates(folder / config.states / run), config.secret)
 

@@ -70,6 +70,11 @@ def has_batch_norm(model: nn.Module) -> bool:
     return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
 
 
+def standardises(model: nn.Module) -> bool:
+    """Whether it does so with its inputs, by mean and deviation of the federation."""
+    return any(isinstance(m, Standardise) for m in model.modules())
+
+
 @torch.no_grad()
 def probe(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, classes: int) -> int | None:
     """The length of an encoder's output for samples of this shape; None where the module gives (z, logits) itself."""
