@@ -1,17 +1,13 @@
 /* Every exported function on odd shapes, with buffers of exactly the size they need: for the address and
  * undefined-behaviour sanitizers (`make sanitize`). Prints a checksum, so that nothing is optimised away. */
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels.h"
+
 int moonfl_choose(const char *most);
-int moonfl_convpool_forward(const float *, const float *, const float *, float *, uint8_t *, int64_t, int, int, int, int,
-                            int, int);
-int moonfl_convpool_backward(const float *, const float *, const float *, const uint8_t *, const float *, float *, float *,
-                             float *, int64_t, int, int, int, int, int, int);
-int moonfl_dense_forward(const float *, const float *, const float *, float *, int64_t, int64_t, int64_t, int);
-int moonfl_dense_backward(const float *, const float *, const float *, const float *, float *, float *, float *, int64_t,
-                          int64_t, int64_t, int);
+int moonfl_chain_forward(const struct step *, int64_t, const float *, int64_t);
+int moonfl_chain_backward(const struct step *, int64_t, const float *, int64_t, float *, float *, int64_t);
 void moonfl_batch(const uint8_t *, const int64_t *, const int32_t *, const int64_t *, const float *, float *, int64_t, int,
                   int);
 
@@ -22,36 +18,59 @@ static float *numbers(long n)
     return p;
 }
 
+/* Forward without and with a note of the maxima, backward without and with the input's gradient. */
+static double chain(struct step *steps, int count, int n)
+{
+    long inputs = 0, widest = 0;
+    for (int i = 0; i < count; i++) {
+        struct step *s = steps + i;
+        const long places = s->kernel ? (s->height - s->kernel + 1) / 2 * ((s->width - s->kernel + 1) / 2) : 1;
+        const long out = n * s->outputs * places, weights = s->outputs * s->inputs * (s->kernel ? s->kernel * s->kernel : 1);
+        if (i == 0) inputs = n * s->inputs * (s->kernel ? s->height * s->width : 1);
+        if (i < count - 1 && out > widest) widest = out;
+        s->w = numbers(weights), s->b = numbers(s->outputs), s->y = numbers(out), s->arg = 0;
+        s->dy = numbers(out), s->gw = numbers(weights), s->gb = numbers(s->outputs);
+    }
+    float *x = numbers(inputs), *dx = numbers(inputs), *room = numbers(2 * widest);
+    double sum = 0;
+    moonfl_chain_forward(steps, count, x, n);
+    for (int i = 0; i < count; i++)
+        if (steps[i].kernel) {
+            const struct step *s = steps + i;
+            const long places = (s->height - s->kernel + 1) / 2 * ((s->width - s->kernel + 1) / 2);
+            steps[i].arg = malloc((n + 15) / 16 * 16 * s->outputs * places);
+        }
+    moonfl_chain_forward(steps, count, x, n);
+    moonfl_chain_backward(steps, count, x, n, 0, room, widest);
+    moonfl_chain_backward(steps, count, x, n, dx, room, widest);
+    for (long i = 0; i < inputs; i++) sum += dx[i];
+    for (struct step *s = steps; s < steps + count; s++) {
+        sum += s->gw[0] + s->gb[0];
+        free((float *)s->w), free((float *)s->b), free(s->y), free(s->arg), free((float *)s->dy), free(s->gw), free(s->gb);
+    }
+    free(x), free(dx), free(room);
+    return sum;
+}
+
 static double convolution(int n, int c, int h, int w, int o, int k, int nchw)
 {
-    const int ph = (h - k + 1) / 2, pw = (w - k + 1) / 2;
-    const long in = (long)n * c * h * w, out = (long)n * o * ph * pw, weights = (long)o * c * k * k;
-    float *x = numbers(in), *weight = numbers(weights), *bias = numbers(o), *y = numbers(out), *dy = numbers(out);
-    float *dx = numbers(in), *gw = numbers(weights), *gb = numbers(o);
-    uint8_t *arg = malloc((long)(n + 15) / 16 * 16 * o * ph * pw);
-    double sum = 0;
-    moonfl_convpool_forward(x, weight, bias, y, 0, n, c, h, w, o, k, nchw);
-    moonfl_convpool_forward(x, weight, bias, y, arg, n, c, h, w, o, k, nchw);
-    moonfl_convpool_backward(x, weight, y, arg, dy, 0, gw, gb, n, c, h, w, o, k, nchw);
-    moonfl_convpool_backward(x, weight, y, arg, dy, dx, gw, gb, n, c, h, w, o, k, nchw);
-    for (long i = 0; i < in; i++) sum += dx[i];
-    for (long i = 0; i < weights; i++) sum += gw[i];
-    free(x), free(weight), free(bias), free(y), free(dy), free(dx), free(gw), free(gb), free(arg);
-    return sum;
+    struct step step = {.kernel = k, .inputs = c, .outputs = o, .height = h, .width = w, .option = nchw};
+    return chain(&step, 1, n);
 }
 
 static double linear(int n, int inputs, int outputs, int relu)
 {
-    float *x = numbers(n * inputs), *w = numbers(outputs * inputs), *bias = numbers(outputs), *y = numbers(n * outputs);
-    float *dy = numbers(n * outputs), *dx = numbers(n * inputs), *gw = numbers(outputs * inputs), *gb = numbers(outputs);
-    double sum = 0;
-    moonfl_dense_forward(x, w, bias, y, n, inputs, outputs, relu);
-    moonfl_dense_backward(x, w, y, dy, 0, gw, gb, n, inputs, outputs, relu);
-    moonfl_dense_backward(x, w, y, dy, dx, gw, gb, n, inputs, outputs, relu);
-    for (int i = 0; i < n * inputs; i++) sum += dx[i];
-    for (int i = 0; i < outputs * inputs; i++) sum += gw[i];
-    free(x), free(w), free(bias), free(y), free(dy), free(dx), free(gw), free(gb);
-    return sum;
+    struct step step = {.inputs = inputs, .outputs = outputs, .option = relu};
+    return chain(&step, 1, n);
+}
+
+static double network(int n)
+{
+    struct step steps[] = {{.kernel = 5, .inputs = 3, .outputs = 6, .height = 20, .width = 18},
+                           {.kernel = 3, .inputs = 6, .outputs = 5, .height = 8, .width = 7, .option = 1},
+                           {.inputs = 30, .outputs = 17, .option = 1},
+                           {.inputs = 17, .outputs = 4}};
+    return chain(steps, 4, n);
 }
 
 static double batch(int n, int channels, int pixels)
@@ -89,7 +108,7 @@ int main(void)
                 sum += convolution(p[0], p[1], p[2], p[3], p[4], p[5], nchw);
             }
         for (int n = 1; n < 28; n += 5)
-            sum += linear(n, 1, 1, 0) + linear(n, 17, 33, 1) + linear(n, 40, 7, 0) + linear(n, 32, 48, 1);
+            sum += linear(n, 1, 1, 0) + linear(n, 17, 33, 1) + linear(n, 40, 7, 0) + linear(n, 32, 48, 1) + network(n);
         sum += batch(5, 3, 64) + batch(1, 1, 7);
         printf("%s: %d lanes, checksum %g\n", sets[s], lanes, sum);
     }

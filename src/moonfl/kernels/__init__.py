@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import unknown
 
 SETS = {16: "avx512", 8: "avx2", 4: "base"}  # instruction sets by the floats in a register
-VERSION = 2  # of the functions declared here; native.c has the same number
+VERSION = 3  # of the functions declared here; native.c has the same number
 PTR, I64, INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 
 
@@ -37,10 +37,8 @@ def library() -> ctypes.CDLL | None:
         warnings.warn(f"{found} is of another version or machine and is not used; install moonfl again", stacklevel=2)
         return None
     native.moonfl_choose.argtypes = [ctypes.c_char_p]
-    native.moonfl_convpool_forward.argtypes = [PTR] * 5 + [I64] + [INT] * 6
-    native.moonfl_convpool_backward.argtypes = [PTR] * 8 + [I64] + [INT] * 6
-    native.moonfl_dense_forward.argtypes = [PTR] * 4 + [I64] * 3 + [INT]
-    native.moonfl_dense_backward.argtypes = [PTR] * 7 + [I64] * 3 + [INT]
+    native.moonfl_chain_forward.argtypes = [PTR, I64, PTR, I64]
+    native.moonfl_chain_backward.argtypes = [PTR, I64, PTR, I64, PTR, PTR, I64]
     native.moonfl_batch.argtypes = [PTR] * 6 + [I64, INT, INT]
     native.moonfl_batch.restype = None
     native.moonfl_multiply_add.argtypes, native.moonfl_multiply_add.restype = [I64], ctypes.c_float

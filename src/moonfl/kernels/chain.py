@@ -4,29 +4,60 @@ Where the native code cannot take a chain as it is, `run` returns None and the c
 """
 
 import ctypes
+import functools
+import math
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from . import library
-from .dense import Dense
+
+LANES = 16  # samples the native code takes at a time
 
 
-class Step(Protocol):
-    """A layer, or a few at once. `note` is what its own backward needs beside x, w and y."""
+class Step(NamedTuple):
+    """A layer, with the ReLU and the pooling after it, for samples of one shape: how C's struct step begins."""
 
-    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """A sample's shape after it; None for what it cannot take."""
+    kernel: int  # of a convolution; 0: a linear layer
+    inputs: int
+    outputs: int
+    height: int = 1  # of a convolution's input
+    width: int = 1
+    option: bool = False  # a convolution: the pixels of a channel together, not the channels of a pixel; else: ReLU
 
-    def forward(self, native: ctypes.CDLL, x: Tensor, w: Tensor, b: Tensor, keep: bool) -> tuple[Tensor, Tensor | None]:
-        """y and the note, which may be None unless `keep`."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a sample after it."""
+        sides = ((side - self.kernel + 1) // 2 for side in (self.height, self.width))
+        return (self.outputs, *sides) if self.kernel else (self.outputs,)
 
-    def backward(
-        self, native: ctypes.CDLL, x: Tensor, w: Tensor, y: Tensor, note: Tensor | None, dy: Tensor, wants_dx: bool
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
-        """The gradients of x (where wanted), w and b."""
+    @property
+    def layouts(self) -> tuple[torch.memory_format, torch.memory_format]:
+        """Of what it takes and what it gives."""
+        together = torch.channels_last if self.kernel else torch.contiguous_format
+        return together, torch.contiguous_format if self.option else together
+
+
+class Plan(NamedTuple):
+    """What is to be run, and what a sample takes in memory: floats of y, bytes of arg."""
+
+    steps: tuple[Step, ...]
+    ends: tuple[int, ...]  # the last step of every part: its y is an output, the others' lie in one tensor
+    y: list[int]  # where each step's begins in that tensor, and at last how long it is
+    arg: list[int]
+    widest: int
+
+
+@functools.lru_cache(maxsize=64)
+def plan_of(steps: tuple[Step, ...], ends: tuple[int, ...]) -> Plan:
+    sizes = [math.prod(step.shape) for step in steps]
+    y = accumulate((0 if i in ends else size for i, size in enumerate(sizes)), initial=0)
+    arg = accumulate((size if step.kernel else 0 for step, size in zip(steps, sizes, strict=True)), initial=0)
+    return Plan(steps, ends, list(y), list(arg), max(sizes))
 
 
 def run(parts: Iterable[Sequence[nn.Module]], x: Tensor) -> list[Tensor] | None:
@@ -37,45 +68,48 @@ def run(parts: Iterable[Sequence[nn.Module]], x: Tensor) -> list[Tensor] | None:
     steps: list[Step] = []
     ends: list[int] = []
     params: list[Tensor] = []
+    shape = tuple(x.shape[1:])
     for part in parts:
-        if not _plan(part, steps, params):
+        if not _add(part, shape, steps, params):
             return None
         ends.append(len(steps) - 1)
-    shape: tuple[int, ...] | None = tuple(x.shape[1:])
-    for step in steps:
-        shape = step.shape(shape) if shape is not None else None
-    if shape is None or any(p.dtype != torch.float32 or p.device.type != "cpu" for p in params):
-        return None
+        shape = steps[-1].shape
+    for p in params:
+        if p.dtype != torch.float32 or p.device.type != "cpu":
+            return None
+    plan, x = plan_of(tuple(steps), tuple(ends)), x.contiguous(memory_format=steps[0].layouts[0])
     params = [p.contiguous() for p in params]
     if not torch.is_grad_enabled():
-        outputs = [y for y, _ in _forward(native, steps, x, params, keep=False)]
-        return [outputs[end] for end in ends]
-    return list(_Chain.apply(native, steps, ends, x, *params))  # type: ignore[no-untyped-call]
+        return _forward(native, plan, x, params, keep=False).outputs
+    return list(_Chain.apply(native, plan, x, *params))  # type: ignore[no-untyped-call]
 
 
-def _plan(layers: Iterable[nn.Module], steps: list[Step], params: list[Tensor]) -> bool:
-    """Add the steps of these layers and their weights and biases; False where they are not all ours to run."""
+def _add(layers: Iterable[nn.Module], shape: tuple[int, ...], steps: list[Step], params: list[Tensor]) -> bool:
+    """Add the steps of these layers, their weights and biases; False where they are not all ours to run."""
     before, flat = len(steps), False
     layer: Any  # torch's stubs know no attributes of a module
     for layer in _unnested(layers):
         kind = type(layer)
         if layer._forward_hooks or layer._forward_pre_hooks:  # somebody watches, and would see nothing
             return False
-        if kind is nn.Linear and layer.bias is not None:
-            steps.append(Dense(layer.in_features, layer.out_features, flat, relu=False))
-            params += [layer.weight, layer.bias]
-            flat = False
-        elif kind is nn.ReLU and len(steps) > before and isinstance(steps[-1], Dense) and not flat:
-            steps[-1] = steps[-1]._replace(relu=True)
-        elif kind is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1:
-            flat = True
-        elif kind is nn.Sequential or kind is nn.Identity:
+        if kind is nn.Sequential or kind is nn.Identity:
             continue
-        elif hasattr(layer, "native_step") and not flat:
-            steps.append(layer.native_step())
-            params += [layer.weight, layer.bias]
-        else:
+        if kind is nn.ReLU and len(steps) > before and not steps[-1].kernel and not flat:
+            steps[-1] = steps[-1]._replace(option=True)
+            continue
+        if kind is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1:
+            shape, flat = (math.prod(shape),), True
+            continue
+        step: Step | None = None
+        if kind is nn.Linear and layer.bias is not None and shape == (layer.in_features,):
+            step = Step(0, layer.in_features, layer.out_features)
+        elif hasattr(layer, "native_step"):
+            step = layer.native_step(shape)
+        if step is None or (steps and steps[-1].layouts[1] != step.layouts[0]):
             return False
+        steps.append(step)
+        params += [layer.weight, layer.bias]
+        shape, flat = step.shape, False
     return len(steps) > before and not flat
 
 
@@ -87,45 +121,80 @@ def _unnested(layers: Iterable[nn.Module]) -> Iterator[nn.Module]:
             yield from _unnested(layer)
 
 
-def _forward(
-    native: ctypes.CDLL, steps: list[Step], x: Tensor, params: list[Tensor], keep: bool
-) -> list[tuple[Tensor, Tensor | None]]:
-    made = []
-    for i, step in enumerate(steps):
-        x, note = step.forward(native, x, params[2 * i], params[2 * i + 1], keep)
-        made.append((x, note))
-    return made
+class Kept(NamedTuple):
+    """What a forward pass leaves for its backward."""
+
+    outputs: list[Tensor]
+    inner: Tensor  # what came out between them
+    arg: Tensor | None  # where the maxima were
+
+
+def _table(plan: Plan, params: Sequence[Tensor], kept: Kept, after: Iterable[Sequence[int]]) -> "array[int]":
+    """An array of C's struct step. `after`: for each step dy, gw and gb; as many steps as it has are in the table."""
+    n = len(kept.outputs[0])
+    y = [kept.inner.data_ptr() + 4 * n * at for at in plan.y]
+    for end, output in zip(plan.ends, kept.outputs, strict=True):
+        y[end] = output.data_ptr()
+    first = _address(kept.arg)
+    arg = [first + up_to_lanes(n) * at if first else 0 for at in plan.arg]
+    pointers = [p.data_ptr() for p in params]
+    table = array("q")
+    for i, (step, last) in enumerate(zip(plan.steps, after, strict=False)):
+        table.extend((*step, pointers[2 * i], pointers[2 * i + 1], y[i], arg[i], *last))
+    return table
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def up_to_lanes(n: int) -> int:
+    return -(-n // LANES) * LANES
+
+
+def _forward(native: ctypes.CDLL, plan: Plan, x: Tensor, params: Sequence[Tensor], keep: bool) -> Kept:
+    n, outputs = len(x), []
+    for end in plan.ends:
+        step = plan.steps[end]
+        outputs.append(torch.empty((n, *step.shape), dtype=torch.float32, memory_format=step.layouts[1]))
+    inner = torch.empty(n * plan.y[-1], dtype=torch.float32)
+    kept = Kept(outputs, inner, torch.empty(up_to_lanes(n) * plan.arg[-1], dtype=torch.uint8) if keep else None)
+    count = len(plan.steps)
+    table = _table(plan, params, kept, [(0, 0, 0)] * count)
+    if native.moonfl_chain_forward(table.buffer_info()[0], count, x.data_ptr(), n) != 0:
+        raise MemoryError(f"no memory for a forward pass of {n} samples")
+    return kept
 
 
 class _Chain(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, native: ctypes.CDLL, steps: list[Step], ends: list[int], x: Tensor, *params: Tensor
-    ) -> tuple[Tensor, ...]:
-        made = _forward(native, steps, x, list(params), keep=True)
-        ctx.native, ctx.steps, ctx.ends = native, steps, ends
+    def forward(ctx: Any, native: ctypes.CDLL, plan: Plan, x: Tensor, *params: Tensor) -> tuple[Tensor, ...]:
+        outputs, inner, arg = _forward(native, plan, x, params, keep=True)
+        ctx.native, ctx.plan = native, plan
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, *params[::2], *(tensor for pair in made for tensor in pair))
-        return tuple(made[end][0] for end in ends)
+        ctx.save_for_backward(x, inner, arg, *outputs, *params)
+        return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # create_graph=True: the gradient would count as a constant, silently
             raise RuntimeError("the native layers have no second derivative; set MOONFL_KERNELS=torch")
-        count = len(ctx.steps)
-        x, *saved = ctx.saved_tensors
-        weights, outputs, notes = saved[:count], saved[count::2], saved[count + 1 :: 2]
-        at_end = dict(zip(ctx.ends, given, strict=True))
-        grads: list[Tensor | None] = [None] * (2 * count)
-        dy: Tensor | None = None
-        for i in reversed(range(count)):
-            here = at_end.get(i)
-            dy = here if dy is None else dy if here is None else dy + here
-            if dy is None:  # the loss does not use what comes after step i
-                continue
-            wants_dx = i > 0 or ctx.needs_input_grad[3]
-            before = outputs[i - 1] if i > 0 else x
-            dy, grads[2 * i], grads[2 * i + 1] = ctx.steps[i].backward(
-                ctx.native, before, weights[i], outputs[i], notes[i], dy, wants_dx
-            )
-        return None, None, None, dy, *grads
+        plan: Plan = ctx.plan
+        x, inner, arg, *saved = ctx.saved_tensors
+        outputs, params = saved[: len(plan.ends)], saved[len(plan.ends) :]
+        dys: dict[int, Tensor] = {}
+        for end, dy in zip(plan.ends, given, strict=True):
+            if dy is not None:
+                dys[end] = dy.contiguous(memory_format=plan.steps[end].layouts[1])
+        if not dys:
+            return (None,) * (3 + len(params))
+        n, count = len(x), max(dys) + 1  # the loss does not use what comes after
+        grads = [torch.empty_like(p) if i < 2 * count else None for i, p in enumerate(params)]
+        dx = torch.empty_like(x) if ctx.needs_input_grad[2] else None
+        room = torch.empty(2 * n * plan.widest, dtype=torch.float32)
+        after = [(_address(dys.get(i)), *map(_address, grads[2 * i : 2 * i + 2])) for i in range(count)]
+        table = _table(plan, params, Kept(outputs, inner, arg), after)
+        where = table.buffer_info()[0], count, x.data_ptr(), n, _address(dx), room.data_ptr(), n * plan.widest
+        if ctx.native.moonfl_chain_backward(*where) != 0:
+            raise MemoryError(f"no memory for the gradients of {n} samples")
+        return None, None, dx, *grads

@@ -5,12 +5,15 @@
 
 #define PAD 32 /* floats that row loads may run past the end of a sample */
 
-static struct convpool layer(int c, int h, int w, int o, int k, int nchw)
+static struct convpool shape(const struct step *step)
 {
-    struct convpool s = {c, h, w, o, k, (h - k + 1) / 2, (w - k + 1) / 2, 0, 0, round_up((long)k * c), 0};
-    s.framed = round_up((k + 2L) * c + LANES - 1);
-    s.channel = nchw ? (long)s.ph * s.pw : 1;
-    s.pixel = nchw ? 1 : o;
+    struct convpool s = {.c = (int)step->inputs, .o = (int)step->outputs, .k = (int)step->kernel};
+    s.h = (int)step->height, s.w = (int)step->width;
+    s.ph = (s.h - s.k + 1) / 2, s.pw = (s.w - s.k + 1) / 2;
+    s.row = round_up((long)s.k * s.c);
+    s.framed = round_up((s.k + 2L) * s.c + LANES - 1);
+    s.channel = step->option ? (long)s.ph * s.pw : 1;
+    s.pixel = step->option ? 1 : s.o;
     return s;
 }
 
@@ -95,22 +98,20 @@ static void unpack_rows(const struct convpool *s, const float *from, float *w)
                     w[((o * s->c + c) * s->k + kh) * s->k + kw] = from[(o * s->k + kh) * s->row + kw * s->c + c];
 }
 
-/* x [N][H][W][C]; w [O][C][K][K]; y [N][elements]; arg [ceil(N/16)][elements][16] or NULL. 0, or -1: no memory. */
-EXPORT int moonfl_convpool_forward(const float *x, const float *w, const float *bias, float *y, uint8_t *arg, int64_t n,
-                                   int c, int h, int width, int o, int k, int nchw)
+int convpool_forward(const struct step *step, const float *x, int64_t n)
 {
-    const struct convpool s = layer(c, h, width, o, k, nchw);
-    const long inputs = (long)c * h * width, outputs = (long)o * s.ph * s.pw, weights = round_up((long)o * c * k * k);
+    const struct convpool s = shape(step);
+    const long inputs = (long)s.c * s.h * s.w, outputs = (long)s.o * s.ph * s.pw;
+    const long weights = round_up((long)s.o * s.c * s.k * s.k);
     float *tiles = scratch(weights + (inputs + outputs) * LANES);
     if (!tiles) return -1;
     float *xs = tiles + weights, *ys = xs + inputs * LANES;
-    const struct kernels *set = chosen;
-    pack_tiles(&s, set->tile, w, tiles);
+    pack_tiles(&s, chosen->tile, step->w, tiles);
     for (int64_t i = 0; i < n; i += LANES) {
         const int samples = n - i < LANES ? (int)(n - i) : LANES;
         to_lanes(x + i * inputs, inputs, samples, xs);
-        set->forward(&s, xs, tiles, bias, ys, arg ? arg + i * outputs : 0);
-        from_lanes(ys, outputs, samples, y + i * outputs);
+        chosen->forward(&s, xs, tiles, step->b, ys, step->arg ? step->arg + i * outputs : 0);
+        from_lanes(ys, outputs, samples, step->y + i * outputs);
     }
     return 0;
 }
@@ -152,33 +153,30 @@ static int active_channels(const struct convpool *s, long p, const float *y, con
     return count;
 }
 
-/* Gradients of the weights and the bias, and of the input where dx is not NULL. 0, or -1: no memory. */
-EXPORT int moonfl_convpool_backward(const float *x, const float *w, const float *y, const uint8_t *arg, const float *dy,
-                                    float *dx, float *gw, float *gb, int64_t n, int c, int h, int width, int o, int k,
-                                    int nchw)
+int convpool_backward(const struct step *step, const float *x, const float *dy, float *dx, int64_t n)
 {
-    const struct convpool s = layer(c, h, width, o, k, nchw);
-    const long inputs = (long)c * h * width, places = (long)s.ph * s.pw, outputs = o * places, rows = o * k * s.row;
-    const long framed_floats = o * (k + 2) * s.framed, sample = round_up(inputs + PAD);
-    const long list_length = (places > o ? places : o) + 4;
+    const struct convpool s = shape(step);
+    const long inputs = (long)s.c * s.h * s.w, places = (long)s.ph * s.pw, outputs = s.o * places;
+    const long rows = s.o * s.k * s.row, framed_floats = s.o * (s.k + 2) * s.framed, sample = round_up(inputs + PAD);
+    const long list_length = (places > s.o ? places : s.o) + 4;
     float *g = scratch(rows + framed_floats + 2 * sample + list_length * (sizeof(struct active) / sizeof(float)));
     if (!g) return -1;
     float *framed = g + rows, *last = framed + framed_floats, *dx_one = last + sample;
     struct active *list = (struct active *)(dx_one + sample);
     memset(g, 0, sizeof(float) * rows);
-    memset(gb, 0, sizeof(float) * o);
-    if (dx) pack_framed(&s, w, framed);
+    memset(step->gb, 0, sizeof(float) * s.o);
+    if (dx) pack_framed(&s, step->w, framed);
     for (int64_t i = 0; i < n; i++) {
-        const float *xi = x + i * inputs, *yi = y + i * outputs, *dyi = dy + i * outputs;
-        const uint8_t *arg_i = arg + i / LANES * LANES * outputs + i % LANES;
+        const float *xi = x + i * inputs, *yi = step->y + i * outputs, *dyi = dy + i * outputs;
+        const uint8_t *arg_i = step->arg + i / LANES * LANES * outputs + i % LANES;
         if (i == n - 1) { /* row loads run past a sample's end; past the last there is nothing of ours */
             memcpy(last, xi, sizeof(float) * inputs);
             memset(last + inputs, 0, sizeof(float) * PAD);
             xi = last;
         }
-        for (int channel = 0; channel < o; channel++) {
-            const int count = active_places(&s, channel, yi, dyi, arg_i, list, gb + channel);
-            chosen->weight_gradient(&s, xi, list, count, g + (long)channel * k * s.row);
+        for (int channel = 0; channel < s.o; channel++) {
+            const int count = active_places(&s, channel, yi, dyi, arg_i, list, step->gb + channel);
+            chosen->weight_gradient(&s, xi, list, count, g + (long)channel * s.k * s.row);
         }
         if (!dx) continue;
         memset(dx_one, 0, sizeof(float) * (inputs + PAD));
@@ -189,6 +187,6 @@ EXPORT int moonfl_convpool_backward(const float *x, const float *w, const float 
         }
         memcpy(dx + i * inputs, dx_one, sizeof(float) * inputs);
     }
-    unpack_rows(&s, g, gw);
+    unpack_rows(&s, g, step->gw);
     return 0;
 }

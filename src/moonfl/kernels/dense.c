@@ -1,12 +1,12 @@
-/* The layer y = x w' + b, with ReLU where asked for, as a whole. Matrices lie row by row. */
+/* The layer y = x w' + b, with ReLU where asked for, as a whole. */
 #include <string.h>
 
 #include "kernels.h"
 
-/* x [N][I], w [O][I], y [N][O]. 0, or -1: no memory. */
-EXPORT int moonfl_dense_forward(const float *x, const float *w, const float *bias, float *y, int64_t n, int64_t inputs,
-                                int64_t outputs, int relu)
+int dense_forward(const struct step *step, const float *x, int64_t n)
 {
+    const long inputs = step->inputs, outputs = step->outputs;
+    const float *w = step->w;
     const long width = round_up(outputs);
     float *turned = scratch(inputs * width + width); /* w' [I][O], and b, with zeros up to whole vectors */
     if (!turned) return -1;
@@ -18,8 +18,8 @@ EXPORT int moonfl_dense_forward(const float *x, const float *w, const float *bia
         for (long k = i; k < end; k++)
             for (long o = outputs; o < width; o++) turned[k * width + o] = 0.0f;
     }
-    for (long o = 0; o < width; o++) start[o] = o < outputs ? bias[o] : 0.0f;
-    const struct product p = {n, outputs, inputs, x, inputs, 1, turned, width, start, y, outputs, relu};
+    for (long o = 0; o < width; o++) start[o] = o < outputs ? step->b[o] : 0.0f;
+    const struct product p = {n, outputs, inputs, x, inputs, 1, turned, width, start, step->y, outputs, (int)step->option};
     chosen->product(&p, 0);
     return 0;
 }
@@ -33,18 +33,17 @@ static void through_relu(long outputs, int relu, const float *y, const float *dy
     for (long o = 0; o < outputs; o++) gb[o] += g[o];
 }
 
-/* Gradients of the weights and the bias, and of the input where dx is not NULL. 0, or -1: no memory. */
-EXPORT int moonfl_dense_backward(const float *x, const float *w, const float *y, const float *dy, float *dx, float *gw,
-                                 float *gb, int64_t n, int64_t inputs, int64_t outputs, int relu)
+int dense_backward(const struct step *step, const float *x, const float *dy, float *dx, int64_t n)
 {
-    const long edge_floats = (n > outputs ? n : outputs) * LANES;
+    const long inputs = step->inputs, outputs = step->outputs, edge_floats = (n > outputs ? n : outputs) * LANES;
     float *edge = scratch(edge_floats + n * outputs), *g = edge + edge_floats;
     if (!edge) return -1;
-    memset(gb, 0, sizeof(float) * outputs);
-    for (long i = 0; i < n; i++) through_relu(outputs, relu, y + i * outputs, dy + i * outputs, g + i * outputs, gb);
-    const struct product weights = {outputs, inputs, n, g, 1, outputs, x, inputs, 0, gw, inputs, 0};
+    memset(step->gb, 0, sizeof(float) * outputs);
+    for (long i = 0; i < n; i++)
+        through_relu(outputs, step->option != 0, step->y + i * outputs, dy + i * outputs, g + i * outputs, step->gb);
+    const struct product weights = {outputs, inputs, n, g, 1, outputs, x, inputs, 0, step->gw, inputs, 0};
     chosen->product(&weights, edge);
-    const struct product input = {n, inputs, outputs, g, outputs, 1, w, inputs, 0, dx, inputs, 0};
+    const struct product input = {n, inputs, outputs, g, outputs, 1, step->w, inputs, 0, dx, inputs, 0};
     if (dx) chosen->product(&input, edge);
     return 0;
 }

@@ -14,6 +14,27 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+/* A layer of a chain: 64 bits a field, in the order of kernels/chain.py. Matrices lie row by row. */
+struct step {
+    int64_t kernel;          /* of a convolution w [O][C][K][K] with ReLU and pooling; 0: a linear layer w [O][I] */
+    int64_t inputs, outputs; /* channels, or features */
+    int64_t height, width;   /* of a convolution's input [N][H][W][C] */
+    int64_t option; /* a convolution: give [N][O][H][W], not [N][H][W][O]; a linear layer: ReLU after it */
+    const float *w, *b;
+    float *y;
+    uint8_t *arg;    /* of a convolution, [ceil(N/16)][elements][16]: where the maxima were; NULL: nobody will ask */
+    const float *dy; /* the gradient of y that comes from outside the chain; NULL: none does */
+    float *gw, *gb;
+};
+_Static_assert(sizeof(struct step) == 13 * 8, "kernels/chain.py writes 13 numbers of 64 bits");
+
+/* y from x [N][...]; 0, or -1: no memory. */
+int convpool_forward(const struct step *, const float *x, int64_t n);
+int dense_forward(const struct step *, const float *x, int64_t n);
+/* gw, gb and, where dx is not NULL, the gradient of x from dy, all that there is of y. 0, or -1: no memory. */
+int convpool_backward(const struct step *, const float *x, const float *dy, float *dx, int64_t n);
+int dense_backward(const struct step *, const float *x, const float *dy, float *dx, int64_t n);
+
 /* The shape of a convolution. Element (o, p) of a sample's output is number o * channel + p * pixel. */
 struct convpool {
     int c, h, w, o, k; /* input channels, height, width; output channels; kernel */

@@ -25,7 +25,7 @@ EXPORT int moonfl_choose(const char *most)
 }
 
 /* Counted up with every change of the exported functions; kernels/__init__.py has the same number. */
-EXPORT int moonfl_version(void) { return 2; }
+EXPORT int moonfl_version(void) { return 3; }
 
 /* The lanes of the instruction set in use. */
 EXPORT int moonfl_lanes(void) { return chosen->lanes; }
@@ -46,15 +46,23 @@ float *scratch(size_t floats)
     return memory;
 }
 
+static INLINE void image(const int channels, const uint8_t *from, const int32_t *map, const float *table, int pixels,
+                         float *restrict out)
+{
+    for (int p = 0; p < pixels; p++)
+        for (int c = 0; c < channels; c++)
+            *out++ = table[c * 256 + (map[p] < pixels ? from[c * pixels + map[p]] : 0)];
+}
+
 /* Batch of images: out[b][p][c] = table[c][images[rows[b]][c][maps[choice[b]][p]]]; a map's `pixels` means black. */
 EXPORT void moonfl_batch(const uint8_t *images, const int64_t *rows, const int32_t *maps, const int64_t *choice,
                          const float *table, float *out, int64_t batch, int channels, int pixels)
 {
-    for (int64_t b = 0; b < batch; b++) {
-        const uint8_t *image = images + rows[b] * channels * pixels;
+    const long size = (long)channels * pixels;
+    for (int64_t b = 0; b < batch; b++, out += size) {
+        const uint8_t *from = images + rows[b] * size;
         const int32_t *map = maps + choice[b] * pixels;
-        for (int p = 0; p < pixels; p++)
-            for (int c = 0; c < channels; c++)
-                *out++ = table[c * 256 + (map[p] < pixels ? image[c * pixels + map[p]] : 0)];
+        if (channels == 3) image(3, from, map, table, pixels, out); /* known to the compiler */
+        else image(channels, from, map, table, pixels, out);
     }
 }
