@@ -1,12 +1,14 @@
-"""The published results: the facts of finished runs, and the page that is made of them.
+"""The published results: the facts of finished runs, and what is made of them.
 
-    python results/make.py keep RUNS    take over the facts of the finished runs in a folder
-    python results/make.py              write docs/results.md and its pictures
+    python results/make.py keep RUNS [quiet]    take over the facts of the finished runs in a folder
+    python results/make.py                      write docs/results.md, its pictures, and the tables in other pages
 
-The numbers of the page come from results/runs alone, its words on them from results/notes.md.
+Accuracies come from results/runs; times come from results/quiet, short runs on a machine that did nothing else:
+`moonfl reproduce time --dataset cifar10 --seeds 1 --rounds 4`. The words are those of results/notes.md.
 """
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,17 +27,22 @@ DOCS = HERE.parent / "docs"
 KEPT = ("round", "accuracy", "accuracy_std", "accuracies", "loss", "seconds", "cpu_seconds", "bytes_down", "bytes_up")
 DATASET, SEEDS = "cifar10", range(3)
 PARTITIONS, ON_PARTITIONS = (1, 2), {"moon": "MOON", "fedavg": "FedAvg", "scaffold": "SCAFFOLD"}
+METHODS = ("MOON", "FedAvg", "FedProx", "SCAFFOLD")
+OTHERS = [  # what others report for this setting
+    ("Flower's baseline, 100 rounds, one run", "70.7", "", "68.5", ""),
+    ("NIID-Bench, 50 rounds, no projection head", "", "68.2", "", "69.8"),
+]
 TABLES = ("table1", "rounds", "fedavgm", "loss", "mu", "head", "negatives", "iid")
 
 
-def keep(folder: Path) -> None:
+def keep(folder: Path, where: str) -> None:
     """Settings, versions, and of each round what the page needs: a few kilobytes a run."""
     for path in find([folder]):
         run = read(path)
         if not run.finished:
             print(f"{path} is not finished")
             continue
-        out = HERE / "runs" / path.name
+        out = HERE / where / name_of(from_toml(path / "experiment.toml"))
         out.mkdir(parents=True, exist_ok=True)
         settings = read_toml(path / "experiment.toml") | {"data_dir": "data"}
         (out / "experiment.toml").write_text(tomli_w.dumps(settings), encoding="utf-8")
@@ -52,9 +59,9 @@ def short(value: object) -> object:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def stored() -> dict[str, Run]:
+def stored(where: str = "runs") -> dict[str, Run]:
     """By the name that an experiment and its seed have."""
-    paths = find([HERE / "runs"])
+    paths = find([HERE / where])
     return {name_of(from_toml(path / "experiment.toml")): read(path) for path in paths}
 
 
@@ -104,21 +111,34 @@ def partitions(there: dict[str, Run]) -> Table | None:
     return Table("partitions", "Other partitions, seed 0", columns, rows)
 
 
+def seconds(quiet: dict[str, Run]) -> list[Table]:
+    """Time of a round, from the short runs."""
+    length = {len(run.rounds) for run in quiet.values()}
+    if len(length) != 1:
+        return []
+    target, rounds = TARGETS["time"], length.pop()
+    entries = [
+        replace(e, trials={label: replace(exp, rounds=rounds) for label, exp in e.trials.items()})
+        for e in target.entries(DATASET)
+    ]
+    runs = runs_of(entries, quiet)
+    return [*beside.tables(target, "time", f"{target.where}: {target.title}", entries, runs, small=False)]
+
+
 def ledger(there: dict[str, Run]) -> Table:
     """Every run: its command, its end, its cost."""
     rows = []
     for run in sorted(there.values(), key=lambda run: (run.path.name, run.seed)):
         exp = from_toml(run.path / "experiment.toml")
         facts = run.rounds
-        sums = [sum(fact.get(key, 0) for fact in facts) for key in ("seconds", "cpu_seconds", "bytes_up")]
+        cpu, sent = (sum(fact.get(key, 0) for fact in facts) for key in ("cpu_seconds", "bytes_up"))
         best = max(float(fact["accuracy"]) for fact in facts)
-        rows.append((f"`{command(exp)}`", float(facts[-1]["accuracy"]), best, sums[0] / 60, sums[1] / 60, sums[2]))
+        rows.append((f"`{command(exp)}`", float(facts[-1]["accuracy"]), best, cpu / 60, sent))
     columns = (
-        Column("command"), Column("accuracy, %", percent), Column("best round, %", percent), Column("minutes", digits),
+        Column("command"), Column("accuracy, %", percent), Column("best round, %", percent),
         Column("processor minutes", digits), Column("sent by parties", size),
     )  # fmt: skip
-    note = "minutes are of a machine that did other work at the same time; processor minutes are not changed by that"
-    return Table("runs", "Every run", columns, rows, note)
+    return Table("runs", "Every run", columns, rows, "processor minutes: of training, summed over the processes")
 
 
 def command(exp: Experiment) -> str:
@@ -154,7 +174,7 @@ def versions(there: dict[str, Run]) -> str:
     return "\n".join(f"- {line}" for line in told)
 
 
-def page(there: dict[str, Run]) -> str:
+def page(there: dict[str, Run], quiet: dict[str, Run]) -> str:
     first, *others = tables(there)
     pictures = "\n\n".join(f"![Test accuracy over rounds](pictures/{name})" for name, _ in curves(there))
     apart = partitions(there)
@@ -163,28 +183,60 @@ def page(there: dict[str, Run]) -> str:
     parts = [
         "# Results on CIFAR-10",
         "The paper's setting: 10 parties, Dirichlet 0.5 (partition seed 0, the paper's own), 100 rounds of 10 local "
-        "epochs, batches of 64, the CNN with projection head. This page is made from the facts in `results/runs` by "
+        "epochs, batches of 64, the CNN with projection head. This page is made from the facts in `results/` by "
         "`make results`; a test compares it with them.",
         markdown(first).strip(),
         notes,
         pictures,
         *(markdown(table).strip() for table in others),
         *([markdown(apart).strip()] if apart is not None else []),
+        *(markdown(table).strip() for table in seconds(quiet)),
         markdown(ledger(there)).strip(),
-        f"Runs: {len(there)}, {digits(hours)} processor hours in all. Software and machine:",
+        f"Runs: {len(there)}, {digits(hours)} processor hours in all, so half as many by the clock on two cores. "
+        "Software and machine:",
         versions(there),
     ]
     return "\n\n".join(parts) + "\n"
 
 
+def numbers(there: dict[str, Run]) -> Table:
+    """The paper's, others' and ours."""
+    entries = {e.row: e for e in TARGETS["table1"].entries(DATASET) if e.row in METHODS}
+    runs = runs_of([*entries.values()], there)
+    ours = [beside.reported(entries[row], runs) for row in METHODS]
+    counts = sorted({spread.count for spread in ours if spread is not None})
+    trials = f"{' to '.join(map(str, counts))} trial{'' if counts == [1] else 's'}"
+    papers = ("the paper, 100 rounds, three trials", *(entries[row].paper for row in METHODS))
+    rows = [papers, *OTHERS, (f"moonfl, 100 rounds, {trials}", *ours)]
+    return Table("numbers", "", (Column(""), *(Column(row, percent) for row in METHODS)), rows)
+
+
+def blocks(there: dict[str, Run]) -> dict[Path, str]:
+    """Pages of which a part is made here, as they should be."""
+    made = {HERE.parent / "README.md": tables(there)[0], DOCS / "comparison.md": numbers(there)}
+    return {path: with_block(path.read_text(encoding="utf-8"), table) for path, table in made.items()}
+
+
+def with_block(text: str, table: Table) -> str:
+    """The text with what stands between the two marks replaced by the table, without its title."""
+    block = markdown(table).strip().split("\n\n", 1)[1]
+    found, count = re.subn(
+        r"(<!-- made by results/make.py -->\n\n).*?(\n\n<!-- end -->)", lambda m: m[1] + block + m[2], text, flags=re.S
+    )
+    if count != 1:
+        raise SystemExit(f"{count} places for results in a page, there should be one")
+    return found
+
+
 def main() -> None:
-    if sys.argv[1:2] == ["keep"] and len(sys.argv) == 3:
-        keep(Path(sys.argv[2]))
+    if sys.argv[1:2] == ["keep"] and sys.argv[3:] in ([], ["quiet"]):
+        keep(Path(sys.argv[2]), "quiet" if sys.argv[3:] else "runs")
         return
     there = stored()
-    (DOCS / "results.md").write_text(page(there), encoding="utf-8")
-    for name, content in curves(there):
-        (DOCS / "pictures" / name).write_text(content, encoding="utf-8")
+    pages = {DOCS / "results.md": page(there, stored("quiet")), **blocks(there)}
+    pages |= {DOCS / "pictures" / name: content for name, content in curves(there)}
+    for path, text in pages.items():
+        path.write_text(text, encoding="utf-8")
     print(f"docs/results.md is made of the facts of {len(there)} runs")
 
 

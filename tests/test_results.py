@@ -7,18 +7,25 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MAKE = runpy.run_path(str(ROOT / "results" / "make.py"))
-STORED = MAKE["stored"]()
+STORED, QUIET = MAKE["stored"](), MAKE["stored"]("quiet")
 
 
 def test_the_page_is_made_of_the_facts() -> None:
-    assert (ROOT / "docs" / "results.md").read_text() == MAKE["page"](STORED)
+    assert (ROOT / "docs" / "results.md").read_text() == MAKE["page"](STORED, QUIET)
     for name, _ in MAKE["curves"](STORED):
         assert (ROOT / "docs" / "pictures" / name).exists()
 
 
-@pytest.mark.parametrize("name", STORED)
+def test_the_tables_in_other_pages_are_made_of_the_facts() -> None:
+    made = MAKE["blocks"](STORED)
+    assert {path.name for path in made} == {"README.md", "comparison.md"}
+    for path, text in made.items():
+        assert path.read_text() == text
+
+
+@pytest.mark.parametrize("name", [*STORED, *QUIET])
 def test_a_stored_run_is_whole_and_small(name: str) -> None:
-    run = STORED[name]
+    run = (STORED | QUIET)[name]
     assert run.path.name == name
     assert run.finished
     assert sum(path.stat().st_size for path in run.path.iterdir()) < 40_000
@@ -31,6 +38,6 @@ def test_a_changed_fact_changes_the_page() -> None:
     before = STORED[name].rounds[-1]["accuracy"]
     STORED[name].rounds[-1]["accuracy"] = before - 0.1
     try:
-        assert MAKE["page"](STORED) != (ROOT / "docs" / "results.md").read_text()
+        assert MAKE["page"](STORED, QUIET) != (ROOT / "docs" / "results.md").read_text()
     finally:
         STORED[name].rounds[-1]["accuracy"] = before
