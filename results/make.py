@@ -10,6 +10,7 @@ Accuracies come from results/runs; times come from results/quiet, short runs on 
 import json
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import tomli_w
 
 from moonfl import beside, figures
 from moonfl.experiment import Experiment, from_toml, part_name, read_toml
+from moonfl.report.pictures import Picture
 from moonfl.report.runs import Run, find, read
 from moonfl.report.tables import Column, Table, digits, markdown, percent, points, size
 from moonfl.reproduce import name_of
@@ -32,6 +34,10 @@ OTHERS = [  # what others report for this setting
     ("Flower's baseline, 100 rounds, one run", "70.7", "", "68.5", ""),
     ("NIID-Bench, 50 rounds, no projection head", "", "68.2", "", "69.8"),
 ]
+PICTURES = {
+    "curves": "Test accuracy over the rounds, a curve for each method",
+    "tsne": "t-SNE of z of test samples under four models: of all data, of one party, of FedAvg, of a party in FedAvg",
+}
 TABLES = ("table1", "rounds", "fedavgm", "loss", "mu", "head", "negatives", "iid")
 
 
@@ -42,13 +48,17 @@ def keep(folder: Path, where: str) -> None:
         if not run.finished:
             print(f"{path} is not finished")
             continue
+        settings = read_toml(path / "experiment.toml") | {"data_dir": "data"}
         out = HERE / where / name_of(from_toml(path / "experiment.toml"))
         out.mkdir(parents=True, exist_ok=True)
-        settings = read_toml(path / "experiment.toml") | {"data_dir": "data"}
         (out / "experiment.toml").write_text(tomli_w.dumps(settings), encoding="utf-8")
         facts = [{key: short(fact[key]) for key in KEPT if key in fact} for fact in run.rounds]
         text = "".join(json.dumps(fact, separators=(",", ":")) + "\n" for fact in facts)
         (out / "rounds.jsonl").write_text(text, encoding="utf-8")
+        if out.name in {name_of(exp) for entry in TARGETS["tsne"].entries(DATASET) for exp in entry.trials.values()}:
+            more = {"final.json": {"tsne": short(run.final["tsne"])}, "partition.json": run.partition}
+            for name, facts_of in more.items():
+                (out / name).write_text(json.dumps(facts_of, separators=(",", ":")) + "\n", encoding="utf-8")
         print(f"{out} has the facts of {path}")
 
 
@@ -56,6 +66,8 @@ def short(value: object) -> object:
     """Six digits that count; accuracies are whole samples of 10,000 and lose none."""
     if isinstance(value, dict):
         return {key: short(of) for key, of in value.items()}
+    if isinstance(value, list):
+        return [short(of) for of in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
@@ -162,11 +174,13 @@ def changed(exp: Experiment, base: Experiment) -> list[tuple[str, str]]:
     return found + [(k, str(v).lower() if isinstance(v, bool) else str(v)) for k, v in plain if v != getattr(base, k)]
 
 
-def curves(there: dict[str, Run]) -> list[tuple[str, str]]:
-    """The name and content of each picture."""
-    entries, runs = of_target("curves", there)
-    made = figures.pictures(TARGETS["curves"], "results-curves", "CIFAR-10", entries, runs, small=False)
-    return [(f"{picture.name}.svg", picture.svg) for picture in made]
+def pictures(there: dict[str, Run]) -> Iterator[tuple[str, Picture]]:
+    """What each shows, and it. The motivation's is there when all of its models are."""
+    for name, alt in PICTURES.items():
+        entries, runs = of_target(name, there)
+        if name == "curves" or len(entries) == len(TARGETS[name].entries(DATASET)):
+            made = figures.pictures(TARGETS[name], f"results-{name}", "CIFAR-10", entries, runs, small=False)
+            yield from ((alt, picture) for picture in made)
 
 
 def versions(there: dict[str, Run]) -> str:
@@ -176,7 +190,6 @@ def versions(there: dict[str, Run]) -> str:
 
 def page(there: dict[str, Run], quiet: dict[str, Run]) -> str:
     first, *others = tables(there)
-    pictures = "\n\n".join(f"![Test accuracy over rounds](pictures/{name})" for name, _ in curves(there))
     apart = partitions(there)
     notes = (HERE / "notes.md").read_text(encoding="utf-8").strip()
     hours = sum(float(fact.get("cpu_seconds", 0)) for run in there.values() for fact in run.rounds) / 3600
@@ -187,7 +200,7 @@ def page(there: dict[str, Run], quiet: dict[str, Run]) -> str:
         "`make results`; a test compares it with them.",
         markdown(first).strip(),
         notes,
-        pictures,
+        *(f"![{alt}](pictures/{picture.name}.svg)" for alt, picture in pictures(there)),
         *(markdown(table).strip() for table in others),
         *([markdown(apart).strip()] if apart is not None else []),
         *(markdown(table).strip() for table in seconds(quiet)),
@@ -234,7 +247,7 @@ def main() -> None:
         return
     there = stored()
     pages = {DOCS / "results.md": page(there, stored("quiet")), **blocks(there)}
-    pages |= {DOCS / "pictures" / name: content for name, content in curves(there)}
+    pages |= {DOCS / "pictures" / f"{picture.name}.svg": picture.svg for _, picture in pictures(there)}
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")
     print(f"docs/results.md is made of the facts of {len(there)} runs")
