@@ -3,8 +3,8 @@
     python results/make.py keep RUNS [quiet]    take over the facts of the finished runs in a folder
     python results/make.py                      write docs/results.md, its pictures, and the tables in other pages
 
-Accuracies come from results/runs; times come from results/quiet, short runs on a machine that did nothing else:
-`moonfl reproduce time --dataset cifar10 --seeds 1 --rounds 4`. The words are those of results/notes.md.
+Accuracies come from results/runs; times come from results/quiet, short runs on a machine that did nothing else. The
+words are those of results/notes.md.
 """
 
 import json
@@ -20,7 +20,7 @@ from moonfl import beside, figures
 from moonfl.experiment import Experiment, from_toml, part_name, read_toml
 from moonfl.report.pictures import Picture
 from moonfl.report.runs import Run, find, read
-from moonfl.report.tables import Column, Table, digits, markdown, percent, points, size
+from moonfl.report.tables import Column, Table, digits, markdown, percent, points, size, whole
 from moonfl.reproduce import name_of
 from moonfl.targets import TARGETS, Entry, preset
 
@@ -31,9 +31,10 @@ DATASET, SEEDS = "cifar10", range(3)
 PARTITIONS, ON_PARTITIONS = (1, 2), {"moon": "MOON", "fedavg": "FedAvg", "scaffold": "SCAFFOLD"}
 METHODS = ("MOON", "FedAvg", "FedProx", "SCAFFOLD")
 OTHERS = [  # what others report for this setting
-    ("Flower's baseline, 100 rounds, one run", "70.7", "", "68.5", ""),
-    ("NIID-Bench, 50 rounds, no projection head", "", "68.2", "", "69.8"),
+    ("Flower's baseline, 100 rounds, one run", "70.7", None, "68.5", None),
+    ("NIID-Bench, 50 rounds, no projection head", None, "68.2", None, "69.8"),
 ]
+TIMED = "moonfl reproduce time --dataset cifar10 --seeds 1 --rounds {rounds}"
 PICTURES = {
     "curves": "Test accuracy over the rounds, a curve for each method",
     "tsne": "t-SNE of z of test samples under four models: of all data, of one party, of FedAvg, of a party in FedAvg",
@@ -50,12 +51,18 @@ def keep(folder: Path, where: str) -> None:
             continue
         settings = read_toml(path / "experiment.toml") | {"data_dir": "data"}
         out = HERE / where / name_of(from_toml(path / "experiment.toml"))
+        shown = out.name in {
+            name_of(exp) for entry in TARGETS["tsne"].entries(DATASET) for exp in entry.trials.values()
+        }
+        if shown and "tsne" not in run.final:
+            print(f"{path} has no t-SNE: `moonfl resume` it to its end")
+            continue
         out.mkdir(parents=True, exist_ok=True)
         (out / "experiment.toml").write_text(tomli_w.dumps(settings), encoding="utf-8")
         facts = [{key: short(fact[key]) for key in KEPT if key in fact} for fact in run.rounds]
         text = "".join(json.dumps(fact, separators=(",", ":")) + "\n" for fact in facts)
         (out / "rounds.jsonl").write_text(text, encoding="utf-8")
-        if out.name in {name_of(exp) for entry in TARGETS["tsne"].entries(DATASET) for exp in entry.trials.values()}:
+        if shown:
             more = {"final.json": {"tsne": short(run.final["tsne"])}, "partition.json": run.partition}
             for name, facts_of in more.items():
                 (out / name).write_text(json.dumps(facts_of, separators=(",", ":")) + "\n", encoding="utf-8")
@@ -104,6 +111,18 @@ def tables(there: dict[str, Run]) -> list[Table]:
     return made
 
 
+def level(there: dict[str, Run]) -> Table:
+    """Rounds to one accuracy for all: what the paper's FedAvg ends with, which its own table of rounds is to."""
+    entries, runs = of_target("rounds", there)
+    goal = float(next(e.paper for e in TARGETS["table1"].entries(DATASET) if e.row == "FedAvg").split()[0])
+    rows = []
+    for e in entries:
+        first = [beside.reached(run, goal / 100) for _, run in sorted(runs[e.trials[""]].items())]
+        rows.append((e.row, e.paper, tuple(n or beside.NOT_REACHED for n in first)))
+    columns = Column("method"), Column("paper"), Column("ours, each seed", whole)
+    return Table("level", f"Rounds to {goal} %, where the paper's FedAvg ends", columns, rows)
+
+
 def partitions(there: dict[str, Run]) -> Table | None:
     """One trial each on other partitions than the paper's."""
     rows = []
@@ -125,16 +144,17 @@ def partitions(there: dict[str, Run]) -> Table | None:
 
 def seconds(quiet: dict[str, Run]) -> list[Table]:
     """Time of a round, from the short runs."""
-    length = {len(run.rounds) for run in quiet.values()}
-    if len(length) != 1:
-        return []
-    target, rounds = TARGETS["time"], length.pop()
-    entries = [
+    target, (rounds, *others) = TARGETS["time"], sorted({len(run.rounds) for run in quiet.values()})
+    if others:
+        raise SystemExit(f"the runs in results/quiet have {rounds} and {others} rounds; their times do not compare")
+    short_runs = [
         replace(e, trials={label: replace(exp, rounds=rounds) for label, exp in e.trials.items()})
         for e in target.entries(DATASET)
     ]
-    runs = runs_of(entries, quiet)
-    return [*beside.tables(target, "time", f"{target.where}: {target.title}", entries, runs, small=False)]
+    runs = runs_of(short_runs, quiet)
+    entries = [e for e in short_runs if e.trials[""] in runs]
+    title = f"{target.where}: {target.title}; from `{TIMED.format(rounds=rounds)}` on a machine that did nothing else"
+    return [*beside.tables(target, "time", title, entries, runs, small=False)]
 
 
 def ledger(there: dict[str, Run]) -> Table:
@@ -201,12 +221,12 @@ def page(there: dict[str, Run], quiet: dict[str, Run]) -> str:
         markdown(first).strip(),
         notes,
         *(f"![{alt}](pictures/{picture.name}.svg)" for alt, picture in pictures(there)),
+        markdown(level(there)).strip(),
         *(markdown(table).strip() for table in others),
         *([markdown(apart).strip()] if apart is not None else []),
         *(markdown(table).strip() for table in seconds(quiet)),
         markdown(ledger(there)).strip(),
-        f"Runs: {len(there)}, {digits(hours)} processor hours in all, so half as many by the clock on two cores. "
-        "Software and machine:",
+        f"Runs: {len(there)}, {digits(hours)} processor hours in all. Software and machine:",
         versions(there),
     ]
     return "\n\n".join(parts) + "\n"
@@ -217,8 +237,9 @@ def numbers(there: dict[str, Run]) -> Table:
     entries = {e.row: e for e in TARGETS["table1"].entries(DATASET) if e.row in METHODS}
     runs = runs_of([*entries.values()], there)
     ours = [beside.reported(entries[row], runs) for row in METHODS]
-    counts = sorted({spread.count for spread in ours if spread is not None})
-    trials = f"{' to '.join(map(str, counts))} trial{'' if counts == [1] else 's'}"
+    counts = [spread.count for spread in ours if spread is not None]
+    least, most = min(counts), max(counts)
+    trials = f"{least} to {most} trials" if least < most else "one trial" if most == 1 else f"{most} trials"
     papers = ("the paper, 100 rounds, three trials", *(entries[row].paper for row in METHODS))
     rows = [papers, *OTHERS, (f"moonfl, 100 rounds, {trials}", *ours)]
     return Table("numbers", "", (Column(""), *(Column(row, percent) for row in METHODS)), rows)
@@ -232,7 +253,7 @@ def blocks(there: dict[str, Run]) -> dict[Path, str]:
 
 def with_block(text: str, table: Table) -> str:
     """The text with what stands between the two marks replaced by the table, without its title."""
-    block = markdown(table).strip().split("\n\n", 1)[1]
+    _, block = markdown(table).strip().split("\n\n", 1)
     found, count = re.subn(
         r"(<!-- made by results/make.py -->\n\n).*?(\n\n<!-- end -->)", lambda m: m[1] + block + m[2], text, flags=re.S
     )
@@ -241,10 +262,7 @@ def with_block(text: str, table: Table) -> str:
     return found
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["keep"] and sys.argv[3:] in ([], ["quiet"]):
-        keep(Path(sys.argv[2]), "quiet" if sys.argv[3:] else "runs")
-        return
+def write() -> None:
     there = stored()
     pages = {DOCS / "results.md": page(there, stored("quiet")), **blocks(there)}
     pages |= {DOCS / "pictures" / f"{picture.name}.svg": picture.svg for _, picture in pictures(there)}
@@ -254,4 +272,12 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    match sys.argv[1:]:
+        case []:
+            write()
+        case ["keep", folder]:
+            keep(Path(folder), "runs")
+        case ["keep", folder, "quiet"]:
+            keep(Path(folder), "quiet")
+        case _:
+            raise SystemExit(__doc__)

@@ -8,8 +8,8 @@
 int moonfl_choose(const char *most);
 int moonfl_chain_forward(const struct step *, int64_t, const float *, int64_t);
 int moonfl_chain_backward(const struct step *, int64_t, const float *, int64_t, float *, float *, int64_t);
-void moonfl_batch(const uint8_t *, const int64_t *, const int32_t *, const int64_t *, const float *, float *, int64_t, int,
-                  int);
+void moonfl_batch(const uint8_t *, const int64_t *, const int32_t *, const int64_t *, const float *, float *, int64_t,
+                  int, int);
 
 static float *numbers(long n)
 {
@@ -25,11 +25,12 @@ static double chain(struct step *steps, int count, int n)
     for (int i = 0; i < count; i++) {
         struct step *s = steps + i;
         const long places = s->kernel ? (s->height - s->kernel + 1) / 2 * ((s->width - s->kernel + 1) / 2) : 1;
-        const long out = n * s->outputs * places, weights = s->outputs * s->inputs * (s->kernel ? s->kernel * s->kernel : 1);
+        const long area = s->kernel ? s->kernel * s->kernel : 1;
+        const long out = n * s->outputs * places, weights = s->outputs * s->inputs * area;
         if (i == 0) inputs = n * s->inputs * (s->kernel ? s->height * s->width : 1);
         if (i < count - 1 && out > widest) widest = out;
         s->w = numbers(weights), s->b = numbers(s->outputs), s->y = numbers(out), s->arg = 0;
-        s->dy = numbers(out), s->gw = numbers(weights), s->gb = numbers(s->outputs);
+        s->dy = i % 2 && i < count - 1 ? 0 : numbers(out), s->gw = numbers(weights), s->gb = numbers(s->outputs);
     }
     float *x = numbers(inputs), *dx = numbers(inputs), *room = numbers(2 * widest);
     double sum = 0;
@@ -46,7 +47,8 @@ static double chain(struct step *steps, int count, int n)
     for (long i = 0; i < inputs; i++) sum += dx[i];
     for (struct step *s = steps; s < steps + count; s++) {
         sum += s->gw[0] + s->gb[0];
-        free((float *)s->w), free((float *)s->b), free(s->y), free(s->arg), free((float *)s->dy), free(s->gw), free(s->gb);
+        free((float *)s->w), free((float *)s->b), free(s->y), free(s->arg), free((float *)s->dy);
+        free(s->gw), free(s->gb);
     }
     free(x), free(dx), free(room);
     return sum;
@@ -54,21 +56,21 @@ static double chain(struct step *steps, int count, int n)
 
 static double convolution(int n, int c, int h, int w, int o, int k, int nchw)
 {
-    struct step step = {.kernel = k, .inputs = c, .outputs = o, .height = h, .width = w, .option = nchw};
+    struct step step = {.kernel = k, .inputs = c, .outputs = o, .height = h, .width = w, .flat = nchw};
     return chain(&step, 1, n);
 }
 
 static double linear(int n, int inputs, int outputs, int relu)
 {
-    struct step step = {.inputs = inputs, .outputs = outputs, .option = relu};
+    struct step step = {.inputs = inputs, .outputs = outputs, .relu = relu};
     return chain(&step, 1, n);
 }
 
 static double network(int n)
 {
     struct step steps[] = {{.kernel = 5, .inputs = 3, .outputs = 6, .height = 20, .width = 18},
-                           {.kernel = 3, .inputs = 6, .outputs = 5, .height = 8, .width = 7, .option = 1},
-                           {.inputs = 30, .outputs = 17, .option = 1},
+                           {.kernel = 3, .inputs = 6, .outputs = 5, .height = 8, .width = 7, .flat = 1},
+                           {.inputs = 30, .outputs = 17, .relu = 1},
                            {.inputs = 17, .outputs = 4}};
     return chain(steps, 4, n);
 }

@@ -216,11 +216,51 @@ def test_the_gradient_of_the_input_of_a_whole_network(instructions: str) -> None
     assert torch.equal(got, want)
 
 
-def test_a_layer_that_is_watched_is_run_by_torch() -> None:
+@pytest.mark.parametrize("hook", ["register_forward_hook", "register_full_backward_hook"])
+def test_a_layer_that_is_watched_is_run_by_torch(hook: str) -> None:
     model, seen = build_model("mlp", (1, 3, 5), 5, True, 7), []
-    model.head[0].register_forward_hook(lambda *_: seen.append("head"))
-    model(torch.zeros(2, 1, 3, 5))
+    getattr(model.head[0], hook)(lambda *_: seen.append("head"))
+    model(torch.zeros(2, 1, 3, 5)).logits.sum().backward()
     assert seen == ["head"]
+
+
+def test_a_layer_that_is_told_to_leave_it_to_torch_does_so_in_a_chain() -> None:
+    layer = ConvReluPool(3, 6, 5)
+    layer.native = False
+    assert chain.run([[layer]], torch.zeros(2, 3, 16, 16)) is None
+
+
+def test_hooks_that_pack_what_is_saved_change_no_gradient() -> None:
+    """A packed tensor may come back in another layout."""
+
+    def packed(tensor: Tensor) -> Tensor:
+        return tensor.clone(memory_format=torch.contiguous_format)
+
+    model, x = integer_model("simple-cnn", (3, 20, 16), True), whole_numbers((5, 3, 20, 16), -1, 2, 0)
+    want = grads(model, x, LOSSES["z and logits"])
+    with torch.autograd.graph.saved_tensors_hooks(packed, packed):
+        got = grads(model, x, LOSSES["z and logits"])
+    for a, b in zip(got, want, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_bias_may_change_before_the_backward_and_a_weight_may_not() -> None:
+    model, x = integer_model("mlp", (1, 3, 5), True), torch.ones(2, 1, 3, 5)
+    before = model(x).logits.sum()
+    with torch.no_grad():
+        model.output.bias.add_(1)
+    before.backward()
+    before = model(x).logits.sum()
+    with torch.no_grad():
+        model.output.weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        before.backward()
+
+
+def with_weight(layer: nn.Linear, outputs: int, inputs: int) -> nn.Linear:
+    """Whose attributes say otherwise."""
+    layer.weight, layer.bias = nn.Parameter(torch.ones(outputs, inputs)), nn.Parameter(torch.zeros(outputs))
+    return layer
 
 
 @pytest.mark.parametrize(
@@ -233,6 +273,8 @@ def test_a_layer_that_is_watched_is_run_by_torch() -> None:
         [nn.Linear(5, 4)],
         [nn.Linear(3, 4).double()],
         [nn.utils.parametrizations.weight_norm(nn.Linear(3, 4))],
+        [with_weight(nn.Linear(3, 4), 2, 3)],
+        [with_weight(nn.Linear(3, 2), 4, 3)],
     ],
 )
 def test_what_is_not_ours_is_left_to_torch(layers: list[nn.Module]) -> None:

@@ -13,7 +13,7 @@ STORED, QUIET = MAKE["stored"](), MAKE["stored"]("quiet")
 def test_the_page_is_made_of_the_facts() -> None:
     assert (ROOT / "docs" / "results.md").read_text() == MAKE["page"](STORED, QUIET)
     for _, picture in MAKE["pictures"](STORED):
-        assert (ROOT / "docs" / "pictures" / f"{picture.name}.svg").exists()
+        assert (ROOT / "docs" / "pictures" / f"{picture.name}.svg").read_text() == picture.svg
 
 
 def test_the_tables_in_other_pages_are_made_of_the_facts() -> None:

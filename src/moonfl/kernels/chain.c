@@ -14,8 +14,8 @@ static long outputs(const struct step *s)
     return s->outputs * (s->kernel ? (s->height - s->kernel + 1) / 2 * ((s->width - s->kernel + 1) / 2) : 1);
 }
 
-/* gw and gb of every step, and dx unless it is NULL. room: twice what the widest y takes, for the gradients on their
- * way. The last step has a dy. 0, or -1: no memory. */
+/* gw and gb of every step, and dx unless it is NULL. room: twice `widest`, the most floats that the y of a step but the
+ * last has, for the gradients on their way. The last step has a dy. 0, or -1: no memory. */
 EXPORT int moonfl_chain_backward(const struct step *steps, int64_t count, const float *x, int64_t n, float *dx,
                                  float *room, int64_t widest)
 {

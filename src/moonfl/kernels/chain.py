@@ -27,7 +27,8 @@ class Step(NamedTuple):
     outputs: int
     height: int = 1  # of a convolution's input
     width: int = 1
-    option: bool = False  # a convolution: the pixels of a channel together, not the channels of a pixel; else: ReLU
+    flat: bool = False  # a convolution: give the pixels of a channel together, not the channels of a pixel
+    relu: bool = False  # a linear layer: ReLU after it; a convolution has it always
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -39,7 +40,7 @@ class Step(NamedTuple):
     def layouts(self) -> tuple[torch.memory_format, torch.memory_format]:
         """Of what it takes and what it gives."""
         together = torch.channels_last if self.kernel else torch.contiguous_format
-        return together, torch.contiguous_format if self.option else together
+        return together, torch.contiguous_format if self.flat else together
 
 
 class Plan(NamedTuple):
@@ -49,7 +50,7 @@ class Plan(NamedTuple):
     ends: tuple[int, ...]  # the last step of every part: its y is an output, the others' lie in one tensor
     y: list[int]  # where each step's begins in that tensor, and at last how long it is
     arg: list[int]
-    widest: int
+    widest: int  # y whose gradient is on its way from one step to the one before
 
 
 @functools.lru_cache(maxsize=64)
@@ -57,13 +58,13 @@ def plan_of(steps: tuple[Step, ...], ends: tuple[int, ...]) -> Plan:
     sizes = [math.prod(step.shape) for step in steps]
     y = accumulate((0 if i in ends else size for i, size in enumerate(sizes)), initial=0)
     arg = accumulate((size if step.kernel else 0 for step, size in zip(steps, sizes, strict=True)), initial=0)
-    return Plan(steps, ends, list(y), list(arg), max(sizes))
+    return Plan(steps, ends, list(y), list(arg), max(sizes[:-1], default=0))
 
 
 def run(parts: Iterable[Sequence[nn.Module]], x: Tensor) -> list[Tensor] | None:
     """What comes out of every part (layers in a row), each fed by the one before; None: not for the native code."""
     native = library()
-    if native is None or x.device.type != "cpu" or x.dtype != torch.float32 or len(x) == 0:
+    if native is None or x.device.type != "cpu" or x.dtype != torch.float32 or x.dim() < 2 or len(x) == 0:
         return None
     steps: list[Step] = []
     ends: list[int] = []
@@ -90,12 +91,12 @@ def _add(layers: Iterable[nn.Module], shape: tuple[int, ...], steps: list[Step],
     layer: Any  # torch's stubs know no attributes of a module
     for layer in _unnested(layers):
         kind = type(layer)
-        if layer._forward_hooks or layer._forward_pre_hooks:  # somebody watches, and would see nothing
-            return False
+        if any((layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)):
+            return False  # somebody watches, and would see nothing
         if kind is nn.Sequential or kind is nn.Identity:
             continue
         if kind is nn.ReLU and len(steps) > before and not steps[-1].kernel and not flat:
-            steps[-1] = steps[-1]._replace(option=True)
+            steps[-1] = steps[-1]._replace(relu=True)
             continue
         if kind is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1:
             shape, flat = (math.prod(shape),), True
@@ -107,6 +108,9 @@ def _add(layers: Iterable[nn.Module], shape: tuple[int, ...], steps: list[Step],
             step = layer.native_step(shape)
         if step is None or (steps and steps[-1].layouts[1] != step.layouts[0]):
             return False
+        sides = (step.kernel,) * 2 if step.kernel else ()
+        if layer.weight.shape != (step.outputs, step.inputs, *sides) or layer.bias.shape != (step.outputs,):
+            return False  # somebody gave the layer others
         steps.append(step)
         params += [layer.weight, layer.bias]
         shape, flat = step.shape, False
@@ -129,7 +133,9 @@ class Kept(NamedTuple):
     arg: Tensor | None  # where the maxima were
 
 
-def _table(plan: Plan, params: Sequence[Tensor], kept: Kept, after: Iterable[Sequence[int]]) -> "array[int]":
+def _table(
+    plan: Plan, weights: Sequence[Tensor], kept: Kept, biases: Sequence[int], after: Sequence[Sequence[int]]
+) -> "array[int]":
     """An array of C's struct step. `after`: for each step dy, gw and gb; as many steps as it has are in the table."""
     n = len(kept.outputs[0])
     y = [kept.inner.data_ptr() + 4 * n * at for at in plan.y]
@@ -137,10 +143,9 @@ def _table(plan: Plan, params: Sequence[Tensor], kept: Kept, after: Iterable[Seq
         y[end] = output.data_ptr()
     first = _address(kept.arg)
     arg = [first + up_to_lanes(n) * at if first else 0 for at in plan.arg]
-    pointers = [p.data_ptr() for p in params]
     table = array("q")
-    for i, (step, last) in enumerate(zip(plan.steps, after, strict=False)):
-        table.extend((*step, pointers[2 * i], pointers[2 * i + 1], y[i], arg[i], *last))
+    for i, last in enumerate(after):
+        table.extend((*plan.steps[i], weights[i].data_ptr(), biases[i], y[i], arg[i], *last))
     return table
 
 
@@ -160,7 +165,7 @@ def _forward(native: ctypes.CDLL, plan: Plan, x: Tensor, params: Sequence[Tensor
     inner = torch.empty(n * plan.y[-1], dtype=torch.float32)
     kept = Kept(outputs, inner, torch.empty(up_to_lanes(n) * plan.arg[-1], dtype=torch.uint8) if keep else None)
     count = len(plan.steps)
-    table = _table(plan, params, kept, [(0, 0, 0)] * count)
+    table = _table(plan, params[::2], kept, [b.data_ptr() for b in params[1::2]], [(0, 0, 0)] * count)
     if native.moonfl_chain_forward(table.buffer_info()[0], count, x.data_ptr(), n) != 0:
         raise MemoryError(f"no memory for a forward pass of {n} samples")
     return kept
@@ -172,7 +177,7 @@ class _Chain(torch.autograd.Function):
         outputs, inner, arg = _forward(native, plan, x, params, keep=True)
         ctx.native, ctx.plan = native, plan
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, inner, arg, *outputs, *params)
+        ctx.save_for_backward(x, inner, arg, *outputs, *params[::2])
         return tuple(outputs)
 
     @staticmethod
@@ -181,19 +186,26 @@ class _Chain(torch.autograd.Function):
             raise RuntimeError("the native layers have no second derivative; set MOONFL_KERNELS=torch")
         plan: Plan = ctx.plan
         x, inner, arg, *saved = ctx.saved_tensors
-        outputs, params = saved[: len(plan.ends)], saved[len(plan.ends) :]
+        x = x.contiguous(memory_format=plan.steps[0].layouts[0])  # hooks that pack what is saved may change layouts
+        outputs: list[Tensor] = []
         dys: dict[int, Tensor] = {}
         for end, dy in zip(plan.ends, given, strict=True):
+            layout = plan.steps[end].layouts[1]
+            outputs.append(saved[len(outputs)].contiguous(memory_format=layout))
             if dy is not None:
-                dys[end] = dy.contiguous(memory_format=plan.steps[end].layouts[1])
+                dys[end] = dy.contiguous(memory_format=layout)
+        weights = saved[len(outputs) :]
         if not dys:
-            return (None,) * (3 + len(params))
+            return (None,) * (3 + 2 * len(weights))
         n, count = len(x), max(dys) + 1  # the loss does not use what comes after
-        grads = [torch.empty_like(p) if i < 2 * count else None for i, p in enumerate(params)]
+        grads: list[Tensor | None] = [None] * (2 * len(weights))
+        for i in range(count):
+            grads[2 * i] = torch.empty_like(weights[i])
+            grads[2 * i + 1] = torch.empty(plan.steps[i].outputs, dtype=torch.float32)
         dx = torch.empty_like(x) if ctx.needs_input_grad[2] else None
         room = torch.empty(2 * n * plan.widest, dtype=torch.float32)
         after = [(_address(dys.get(i)), *map(_address, grads[2 * i : 2 * i + 2])) for i in range(count)]
-        table = _table(plan, params, Kept(outputs, inner, arg), after)
+        table = _table(plan, weights, Kept(outputs, inner, arg), [0] * count, after)
         where = table.buffer_info()[0], count, x.data_ptr(), n, _address(dx), room.data_ptr(), n * plan.widest
         if ctx.native.moonfl_chain_backward(*where) != 0:
             raise MemoryError(f"no memory for the gradients of {n} samples")

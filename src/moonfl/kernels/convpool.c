@@ -12,8 +12,8 @@ static struct convpool shape(const struct step *step)
     s.ph = (s.h - s.k + 1) / 2, s.pw = (s.w - s.k + 1) / 2;
     s.row = round_up((long)s.k * s.c);
     s.framed = round_up((s.k + 2L) * s.c + LANES - 1);
-    s.channel = step->option ? (long)s.ph * s.pw : 1;
-    s.pixel = step->option ? 1 : s.o;
+    s.channel = step->flat ? (long)s.ph * s.pw : 1;
+    s.pixel = step->flat ? 1 : s.o;
     return s;
 }
 

@@ -23,9 +23,14 @@ class ConvReluPool(nn.Conv2d):
         """This layer for samples of that shape; None for what the native code cannot take."""
         channels, height, width = shape if len(shape) == 3 else (0, 0, 0)
         kernel = self.kernel_size[0]
-        if channels != self.in_channels or min(height, width) <= kernel or math.prod(shape) < chain.LANES:
+        if (
+            not self.native
+            or channels != self.in_channels
+            or min(height, width) <= kernel
+            or math.prod(shape) < chain.LANES
+        ):
             return None
-        return chain.Step(kernel, channels, self.out_channels, height, width, option=self.flat)
+        return chain.Step(kernel, channels, self.out_channels, height, width, flat=self.flat)
 
     def forward(self, x: Tensor) -> Tensor:
         made = chain.run([[self]], x) if self.native else None

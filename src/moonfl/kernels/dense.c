@@ -19,7 +19,8 @@ int dense_forward(const struct step *step, const float *x, int64_t n)
             for (long o = outputs; o < width; o++) turned[k * width + o] = 0.0f;
     }
     for (long o = 0; o < width; o++) start[o] = o < outputs ? step->b[o] : 0.0f;
-    const struct product p = {n, outputs, inputs, x, inputs, 1, turned, width, start, step->y, outputs, (int)step->option};
+    const int relu = step->relu != 0;
+    const struct product p = {n, outputs, inputs, x, inputs, 1, turned, width, start, step->y, outputs, relu};
     chosen->product(&p, 0);
     return 0;
 }
@@ -40,7 +41,7 @@ int dense_backward(const struct step *step, const float *x, const float *dy, flo
     if (!edge) return -1;
     memset(step->gb, 0, sizeof(float) * outputs);
     for (long i = 0; i < n; i++)
-        through_relu(outputs, step->option != 0, step->y + i * outputs, dy + i * outputs, g + i * outputs, step->gb);
+        through_relu(outputs, step->relu != 0, step->y + i * outputs, dy + i * outputs, g + i * outputs, step->gb);
     const struct product weights = {outputs, inputs, n, g, 1, outputs, x, inputs, 0, step->gw, inputs, 0};
     chosen->product(&weights, edge);
     const struct product input = {n, inputs, outputs, g, outputs, 1, step->w, inputs, 0, dx, inputs, 0};

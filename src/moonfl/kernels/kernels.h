@@ -19,14 +19,15 @@ struct step {
     int64_t kernel;          /* of a convolution w [O][C][K][K] with ReLU and pooling; 0: a linear layer w [O][I] */
     int64_t inputs, outputs; /* channels, or features */
     int64_t height, width;   /* of a convolution's input [N][H][W][C] */
-    int64_t option; /* a convolution: give [N][O][H][W], not [N][H][W][O]; a linear layer: ReLU after it */
+    int64_t flat; /* a convolution: give [N][O][H][W], not [N][H][W][O] */
+    int64_t relu; /* a linear layer: ReLU after it */
     const float *w, *b;
     float *y;
     uint8_t *arg;    /* of a convolution, [ceil(N/16)][elements][16]: where the maxima were; NULL: nobody will ask */
     const float *dy; /* the gradient of y that comes from outside the chain; NULL: none does */
     float *gw, *gb;
 };
-_Static_assert(sizeof(struct step) == 13 * 8, "kernels/chain.py writes 13 numbers of 64 bits");
+_Static_assert(sizeof(struct step) == 14 * 8, "kernels/chain.py writes 14 numbers of 64 bits");
 
 /* y from x [N][...]; 0, or -1: no memory. */
 int convpool_forward(const struct step *, const float *x, int64_t n);

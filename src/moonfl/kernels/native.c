@@ -37,10 +37,10 @@ float *scratch(size_t floats)
 {
     static __thread float *memory;
     static __thread size_t have;
-    if (floats > have) {
+    if (!memory || floats > have) {
         free(memory);
         have = 0;
-        if (posix_memalign((void **)&memory, 64, floats * sizeof(float))) return memory = 0;
+        if (posix_memalign((void **)&memory, 64, (floats + 1) * sizeof(float))) return memory = 0;
         have = floats;
     }
     return memory;
