@@ -14,7 +14,7 @@ demo: $(VENV)/installed
 	$(BIN)/moonfl run
 
 test: $(VENV)/installed
-	$(BIN)/pytest --numprocesses auto --dist worksteal
+	$(BIN)/pytest --numprocesses auto --dist worksteal --durations 25
 
 test-flower: $(VENV)/installed
 	$(BIN)/pytest -m flower
