@@ -18,6 +18,8 @@ import tomli_w
 
 from moonfl import beside, figures
 from moonfl.experiment import Experiment, from_toml, part_name, read_toml
+from moonfl.report.curves import accuracy
+from moonfl.report.groups import group
 from moonfl.report.pictures import Picture
 from moonfl.report.runs import Run, find, read
 from moonfl.report.tables import Column, Table, digits, markdown, percent, points, size, whole
@@ -34,6 +36,7 @@ OTHERS = [  # what others report for this setting
     ("Flower's baseline, 100 rounds, one run", "70.7", None, "68.5", None),
     ("NIID-Bench, 50 rounds, no projection head", None, "68.2", None, "69.8"),
 ]
+LATE = 20
 TIMED = "moonfl reproduce time --dataset cifar10 --seeds 1 --rounds {rounds}"
 PICTURES = {
     "curves": "Test accuracy over the rounds, a curve for each method",
@@ -201,6 +204,10 @@ def pictures(there: dict[str, Run]) -> Iterator[tuple[str, Picture]]:
         if name == "curves" or len(entries) == len(TARGETS[name].entries(DATASET)):
             made = figures.pictures(TARGETS[name], f"results-{name}", "CIFAR-10", entries, runs, small=False)
             yield from ((alt, picture) for picture in made)
+    entries, runs = of_target("curves", there)
+    found = [run for e in entries for exp in e.trials.values() if exp.algorithm.federated for run in runs[exp].values()]
+    groups, _ = group(found)
+    yield f"The same from round {LATE} on", accuracy("results-late", groups, f"CIFAR-10, from round {LATE} on", LATE)
 
 
 def versions(there: dict[str, Run]) -> str:

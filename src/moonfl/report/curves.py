@@ -47,8 +47,9 @@ def level(axes: "Axes", name: str, g: Group, mean: float, label: str) -> None:
     axes.axhline(mean, label=label, gid=name, **line_style(g.style))
 
 
-def accuracy(name: str, groups: list[Group], where: str = "") -> Picture:
-    """`where`: a subtitle other than the setting the groups share."""
+def accuracy(name: str, groups: list[Group], where: str = "", since: int = 1) -> Picture:
+    """`where`: a subtitle other than the setting the groups share. `since`: the first round to show, so that the last
+    points can be told apart."""
     with look():
         figure, axes = canvas("Test accuracy", where or subtitle(groups), height=3.3 + 0.1 * len(groups))
         for k, g in enumerate(groups):
@@ -59,6 +60,9 @@ def accuracy(name: str, groups: list[Group], where: str = "") -> Picture:
                 level(axes, f"line-{k}", g, 100 * final(g).mean, f"{short_label(g, groups)}, final, {seeds_of(g)}")
         axes.set(xlabel="round", ylabel="test accuracy, %")
         axes.margins(x=0.02)
+        if since > 1:
+            late = np.concatenate([100 * g.series("accuracy")[:, since - 1 :].ravel() for g in groups if g.federated])
+            axes.set(xlim=(since, None), ylim=(np.nanmin(late) - 0.3, np.nanmax(late) + 0.3))
         whole_rounds(axes)
         legend(figure, axes)
         said = "Test accuracy after each round: the mean over seeds, with the deviation over seeds as a band"
