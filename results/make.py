@@ -163,12 +163,11 @@ def seconds(quiet: dict[str, Run]) -> list[Table]:
 def ledger(there: dict[str, Run]) -> Table:
     """Every run: its command, its end, its cost."""
     rows = []
-    for run in sorted(there.values(), key=lambda run: (run.path.name, run.seed)):
-        exp = from_toml(run.path / "experiment.toml")
-        facts = run.rounds
+    by_command = {command(from_toml(run.path / "experiment.toml")): run.rounds for run in there.values()}
+    for words, facts in sorted(by_command.items()):
         cpu, sent = (sum(fact.get(key, 0) for fact in facts) for key in ("cpu_seconds", "bytes_up"))
         best = max(float(fact["accuracy"]) for fact in facts)
-        rows.append((f"`{command(exp)}`", float(facts[-1]["accuracy"]), best, cpu / 60, sent))
+        rows.append((f"`{words}`", float(facts[-1]["accuracy"]), best, cpu / 60, sent))
     columns = (
         Column("command"), Column("accuracy, %", percent), Column("best round, %", percent),
         Column("processor minutes", digits), Column("sent by parties", size),
