@@ -7,7 +7,7 @@ import ctypes
 import functools
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -82,7 +82,8 @@ def run(parts: Iterable[Sequence[nn.Module]], x: Tensor) -> list[Tensor] | None:
     params = [p.contiguous() for p in params]
     if not torch.is_grad_enabled():
         return _forward(native, plan, x, params, keep=False).outputs
-    return list(_Chain.apply(native, plan, x, *params))  # type: ignore[no-untyped-call]
+    apply: Callable[..., tuple[Tensor, ...]] = _Chain.apply
+    return list(apply(native, plan, x, *params))
 
 
 def _add(layers: Iterable[nn.Module], shape: tuple[int, ...], steps: list[Step], params: list[Tensor]) -> bool:
