@@ -214,7 +214,7 @@ def versions(there: dict[str, Run]) -> str:
     return "\n".join(f"- {line}" for line in told)
 
 
-def page(there: dict[str, Run], quiet: dict[str, Run]) -> str:
+def page(there: dict[str, Run], quiet: dict[str, Run], drawn: list[tuple[str, Picture]]) -> str:
     first, *others = tables(there)
     apart = partitions(there)
     notes = (HERE / "notes.md").read_text(encoding="utf-8").strip()
@@ -226,7 +226,7 @@ def page(there: dict[str, Run], quiet: dict[str, Run]) -> str:
         "`make results`; a test compares it with them.",
         markdown(first).strip(),
         notes,
-        *(f"![{alt}](pictures/{picture.name}.svg)" for alt, picture in pictures(there)),
+        *(f"![{alt}](pictures/{picture.name}.svg)" for alt, picture in drawn),
         markdown(level(there)).strip(),
         *(markdown(table).strip() for table in others),
         *([markdown(apart).strip()] if apart is not None else []),
@@ -268,11 +268,16 @@ def with_block(text: str, table: Table) -> str:
     return found
 
 
+def pages(there: dict[str, Run], quiet: dict[str, Run]) -> dict[Path, str]:
+    """Every file that is made of the facts, as it should be."""
+    drawn = [*pictures(there)]
+    svgs = {DOCS / "pictures" / f"{picture.name}.svg": picture.svg for _, picture in drawn}
+    return {DOCS / "results.md": page(there, quiet, drawn), **blocks(there), **svgs}
+
+
 def write() -> None:
     there = stored()
-    pages = {DOCS / "results.md": page(there, stored("quiet")), **blocks(there)}
-    pages |= {DOCS / "pictures" / f"{picture.name}.svg": picture.svg for _, picture in pictures(there)}
-    for path, text in pages.items():
+    for path, text in pages(there, stored("quiet")).items():
         path.write_text(text, encoding="utf-8")
     print(f"docs/results.md is made of the facts of {len(there)} runs")
 
