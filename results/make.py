@@ -10,7 +10,6 @@ words are those of results/notes.md.
 import json
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,12 +36,14 @@ OTHERS = [  # what others report for this setting
     ("NIID-Bench, 50 rounds, no projection head", None, "68.2", None, "69.8"),
 ]
 LATE = 20
-TIMED = "moonfl reproduce time --dataset cifar10 --seeds 1 --rounds {rounds}"
-PICTURES = {
-    "curves": "Test accuracy over the rounds, a curve for each method",
-    "tsne": "t-SNE of z of test samples under four models: of all data, of one party, of FedAvg, of a party in FedAvg",
-}
-TABLES = ("table1", "rounds", "fedavgm", "loss", "mu", "head", "negatives", "iid")
+TIMED = "moonfl reproduce time --dataset cifar10 --seeds {seeds} --rounds {rounds}"
+VARIANTS = ("fedavgm", "loss", "mu", "head", "negatives", "iid")
+PAPERS = "the paper's table of communication"
+SETTING = """\
+The paper's setting: 10 parties, Dirichlet 0.5 (partition seed 0, the paper's own), 100 rounds of 10 local epochs,
+batches of 64, the CNN with projection head. This page is made from the facts in `results/` by `make results`; a test
+compares it with them. A command gives seed 0; with `seed=1` and `seed=2` it gives the others."""
+TUNED = "Where the paper chose among several settings, only those named here were run."
 
 
 def keep(folder: Path, where: str) -> None:
@@ -102,16 +103,25 @@ def of_target(name: str, there: dict[str, Run]) -> tuple[list[Entry], beside.Run
 
 
 def tables(there: dict[str, Run]) -> list[Table]:
-    """Table 1; of the others those that say more than it, and have FedAvg to compare with."""
+    """Table 1; of the others those that say more than it."""
     made = []
     first = {exp for e in TARGETS["table1"].entries(DATASET) for exp in e.trials.values()}
-    for name in TABLES:
+    for name in ("table1", *VARIANTS):
+        target = TARGETS[name]
         entries, runs = of_target(name, there)
-        more = name == "rounds" or runs.keys() - first
-        if name == "table1" or (more and any(e.row in beside.FEDAVG for e in entries)):
-            target = TARGETS[name]
-            made += beside.tables(target, name, f"{target.where}: {target.title}", entries, runs, small=False)
+        columns = {e.column for e in target.entries(DATASET)}
+        entries = [e for e in entries if {other.column for other in entries if other.row == e.row} == columns]
+        if name == "table1" or any(exp not in first for e in entries for exp in e.trials.values()):
+            table, *grids = beside.tables(target, name, f"{target.where}: {target.title}", entries, runs, small=False)
+            made += [with_commands(table, entries, runs), *grids]
     return made
+
+
+def with_commands(table: Table, entries: list[Entry], runs: beside.Runs) -> Table:
+    """A row is what this gives."""
+    words = [f"`{command(e.trials[beside.best(e, runs)])}`" for e in entries]
+    rows = [(*row, of) for row, of in zip(table.rows, words, strict=True)]
+    return replace(table, columns=(*table.columns, Column("command")), rows=rows)
 
 
 def level(there: dict[str, Run]) -> Table:
@@ -120,10 +130,21 @@ def level(there: dict[str, Run]) -> Table:
     goal = float(next(e.paper for e in TARGETS["table1"].entries(DATASET) if e.row == "FedAvg").split()[0])
     rows = []
     for e in entries:
-        first = [beside.reached(run, goal / 100) for _, run in sorted(runs[e.trials[""]].items())]
-        rows.append((e.row, e.paper, tuple(n or beside.NOT_REACHED for n in first)))
-    columns = Column("method"), Column("paper"), Column("ours, each seed", whole)
+        found = [(run, beside.reached(run, goal / 100)) for _, run in sorted(runs[e.trials[""]].items())]
+        first = tuple(n or beside.NOT_REACHED for _, n in found)
+        sent = tuple(beside.traffic(run, n) if n else beside.NOT_REACHED for run, n in found)
+        rows.append((e.row, e.paper, first, sent))
+    columns = (
+        Column("method"), Column("paper"), Column("ours, each seed", whole), Column("sent both ways until then", size)
+    )  # fmt: skip
     return Table("level", f"Rounds to {goal} %, where the paper's FedAvg ends", columns, rows)
+
+
+def to_fedavg(there: dict[str, Run]) -> Table:
+    target = TARGETS["rounds"]
+    entries, runs = of_target("rounds", there)
+    (table,) = beside.tables(target, "rounds", f"{target.title}, {PAPERS}", entries, runs, small=False)
+    return table
 
 
 def partitions(there: dict[str, Run]) -> Table | None:
@@ -137,11 +158,13 @@ def partitions(there: dict[str, Run]) -> Table | None:
         if all(found.values()):
             last = [float(run.rounds[-1]["accuracy"]) for run in found.values() if run is not None]
             order = " > ".join(sorted(found, key=lambda row: -last[list(found).index(row)]))
-            rows.append((f"{number}{' (the paper’s)' if number == 0 else ''}", *last, last[0] - last[1], order))
+            moon, fedavg, scaffold = last
+            named = f"{number}{' (the paper’s)' if number == 0 else ''}"
+            rows.append((named, *last, moon - fedavg, scaffold - fedavg, order))
     if len(rows) < 2:
         return None
     columns = (Column("partition seed"), *(Column(f"{row}, %", percent) for row in ON_PARTITIONS.values()),
-               Column("MOON minus FedAvg", points), Column("order"))  # fmt: skip
+               *(Column(f"{row} minus FedAvg", points) for row in ("MOON", "SCAFFOLD")), Column("order"))  # fmt: skip
     return Table("partitions", "Other partitions, seed 0", columns, rows)
 
 
@@ -150,13 +173,15 @@ def seconds(quiet: dict[str, Run]) -> list[Table]:
     target, (rounds, *others) = TARGETS["time"], sorted({len(run.rounds) for run in quiet.values()})
     if others:
         raise SystemExit(f"the runs in results/quiet have {rounds} and {others} rounds; their times do not compare")
+    seeds = len({run.seed for run in quiet.values()})
     short_runs = [
         replace(e, trials={label: replace(exp, rounds=rounds) for label, exp in e.trials.items()})
         for e in target.entries(DATASET)
     ]
     runs = runs_of(short_runs, quiet)
     entries = [e for e in short_runs if e.trials[""] in runs]
-    title = f"{target.where}: {target.title}; from `{TIMED.format(rounds=rounds)}` on a machine that did nothing else"
+    words = TIMED.format(seeds=seeds, rounds=rounds)
+    title = f"{target.where}: {target.title}; from `{words}` on a machine that did nothing else"
     return [*beside.tables(target, "time", title, entries, runs, small=False)]
 
 
@@ -196,17 +221,16 @@ def changed(exp: Experiment, base: Experiment) -> list[tuple[str, str]]:
     return found + [(k, str(v).lower() if isinstance(v, bool) else str(v)) for k, v in plain if v != getattr(base, k)]
 
 
-def pictures(there: dict[str, Run]) -> Iterator[tuple[str, Picture]]:
-    """What each shows, and it. The motivation's is there when all of its models are."""
-    for name, alt in PICTURES.items():
+def pictures(there: dict[str, Run]) -> dict[str, Picture]:
+    """By name. The motivation's is there when all of its models are."""
+    made = {}
+    for name in ("curves", "tsne"):
         entries, runs = of_target(name, there)
         if name == "curves" or len(entries) == len(TARGETS[name].entries(DATASET)):
-            made = figures.pictures(TARGETS[name], f"results-{name}", "CIFAR-10", entries, runs, small=False)
-            yield from ((alt, picture) for picture in made)
-    entries, runs = of_target("curves", there)
-    found = [run for e in entries for exp in e.trials.values() if exp.algorithm.federated for run in runs[exp].values()]
-    groups, _ = group(found)
-    yield f"The same from round {LATE} on", accuracy("results-late", groups, f"CIFAR-10, from round {LATE} on", LATE)
+            (made[name],) = figures.pictures(TARGETS[name], f"results-{name}", "CIFAR-10", entries, runs, small=False)
+    entries, runs = of_target("rounds", there)
+    groups, _ = group([run for e in entries for run in runs[e.trials[""]].values()])
+    return made | {"late": accuracy("results-late", groups, f"CIFAR-10, from round {LATE} on", LATE)}
 
 
 def versions(there: dict[str, Run]) -> str:
@@ -214,28 +238,31 @@ def versions(there: dict[str, Run]) -> str:
     return "\n".join(f"- {line}" for line in told)
 
 
-def page(there: dict[str, Run], quiet: dict[str, Run], drawn: list[tuple[str, Picture]]) -> str:
-    first, *others = tables(there)
+def page(there: dict[str, Run], quiet: dict[str, Run], drawn: dict[str, Picture]) -> str:
+    first, *variants = map(text_of, tables(there))
     apart = partitions(there)
-    notes = (HERE / "notes.md").read_text(encoding="utf-8").strip()
     hours = sum(float(fact.get("cpu_seconds", 0)) for run in there.values() for fact in run.rounds) / 3600
-    parts = [
-        "# Results on CIFAR-10",
-        "The paper's setting: 10 parties, Dirichlet 0.5 (partition seed 0, the paper's own), 100 rounds of 10 local "
-        "epochs, batches of 64, the CNN with projection head. This page is made from the facts in `results/` by "
-        "`make results`; a test compares it with them.",
-        markdown(first).strip(),
-        notes,
-        *(f"![{alt}](pictures/{picture.name}.svg)" for alt, picture in drawn),
-        markdown(level(there)).strip(),
-        *(markdown(table).strip() for table in others),
-        *([markdown(apart).strip()] if apart is not None else []),
-        *(markdown(table).strip() for table in seconds(quiet)),
-        markdown(ledger(there)).strip(),
-        f"Runs: {len(there)}, {digits(hours)} processor hours in all. Software and machine:",
-        versions(there),
-    ]
-    return "\n\n".join(parts) + "\n"
+    shown = {name: f"![{picture.alt}](pictures/{picture.name}.svg)" for name, picture in drawn.items()}
+    notes = (HERE / "notes.md").read_text(encoding="utf-8").strip()
+    sections = {
+        "Accuracy in every round": [shown["curves"], shown["late"]],
+        "Rounds and bytes": [text_of(level(there)), text_of(to_fedavg(there))],
+        "Variants of the paper": [TUNED, *variants] if variants else [],
+        "Other partitions": [text_of(apart)] if apart is not None else [],
+        "Representations": [shown["tsne"]] if "tsne" in shown else [],
+        "Time": [text_of(table) for table in seconds(quiet)],
+        "Every run": [
+            text_of(ledger(there)),
+            f"Runs: {len(there)}, {digits(hours)} processor hours in all. Software and machine:",
+            versions(there),
+        ],
+    }
+    told = [part for title, parts in sections.items() if parts for part in (f"## {title}", *parts)]
+    return "\n\n".join(["# Results on CIFAR-10", SETTING, first, notes, *told]) + "\n"
+
+
+def text_of(table: Table) -> str:
+    return markdown(table).strip()
 
 
 def numbers(there: dict[str, Run]) -> Table:
@@ -270,8 +297,8 @@ def with_block(text: str, table: Table) -> str:
 
 def pages(there: dict[str, Run], quiet: dict[str, Run]) -> dict[Path, str]:
     """Every file that is made of the facts, as it should be."""
-    drawn = [*pictures(there)]
-    svgs = {DOCS / "pictures" / f"{picture.name}.svg": picture.svg for _, picture in drawn}
+    drawn = pictures(there)
+    svgs = {DOCS / "pictures" / f"{picture.name}.svg": picture.svg for picture in drawn.values()}
     return {DOCS / "results.md": page(there, quiet, drawn), **blocks(there), **svgs}
 
 

@@ -186,7 +186,8 @@ def test_settings_of_the_paper() -> None:
 
 
 def made_run(accuracies: list[float], seconds: float = 1.0) -> Run:
-    facts = [{"round": t + 1, "accuracy": a, "seconds": seconds} for t, a in enumerate(accuracies)]
+    cost = {"seconds": seconds, "bytes_down": 20, "bytes_up": 10}
+    facts = [{"round": t + 1, "accuracy": a, **cost} for t, a in enumerate(accuracies)]
     return Run(Path("run"), {"rounds": len(facts)}, {}, {}, facts, None, {})
 
 
@@ -214,10 +215,15 @@ def test_differences_are_paired_by_seed() -> None:
 
 def test_rounds_to_fedavgs_accuracy_are_per_seed() -> None:
     entries, runs = entries_and_runs()
-    fedavg, moon = beside.rounds("x", "x", entries, runs, False).rows
+    table = beside.rounds("x", "x", entries, runs, False)
+    fedavg, moon = table.rows
     assert fedavg[2:4] == ("1.0", (4, 4))
     assert moon[2:4] == ("3.7", (2, "not reached"))  # 0.5 in round 2; 0.6 never
     assert moon[4].mean == pytest.approx(2)
+    assert (fedavg[5], moon[5]) == ((120, 120), (60, "not reached"))
+    assert table.note.endswith("in round 4, 4")
+    (scaffold,) = (e for e in TARGETS["rounds"].entries("cifar10") if e.row == "SCAFFOLD")
+    assert beside.one_place(100 / int(scaffold.paper)) == "1.3", "as the paper prints it"
 
 
 def test_seconds_are_compared_as_ratios() -> None:
@@ -234,6 +240,8 @@ def test_what_was_tuned_is_shown_whole_and_the_best_is_marked() -> None:
     tuned = [Entry("FedProx", {"mu 1": a, "mu 2": b}, "66.9")]
     table = beside.accuracies("x", "x", tuned, runs, False)
     assert "mu 2 (chosen on test data, as in the paper)" in table.rows[0]
+    (one,) = beside.accuracies("x", "x", [replace(tuned[0], trials={"mu 1": a})], runs, False).rows
+    assert "mu 1" in one, "what was run is named even if it is all that was"
     grid = beside.grid("x", "x", tuned, runs)
     assert [row[1] for row in grid.rows] == ["mu 1", "mu 2"]
     assert grid.rows[1][3] == "chosen on test data, as in the paper"

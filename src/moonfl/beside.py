@@ -1,5 +1,6 @@
 """The paper's numbers and ours beside each other, from the facts of finished runs."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from .experiment import Experiment
 from .report.groups import SMALL
 from .report.numbers import Spread, spread
 from .report.runs import Run
-from .report.tables import Column, Table, digits, percent, points, whole
+from .report.tables import Column, Table, digits, percent, points, size, whole
 from .targets import TARGETS, Entry, Target
 
 Runs = dict[Experiment, dict[int, Run]]  # by experiment (its seed 0) and seed
@@ -79,7 +80,7 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
         gap = shown.mean - paper if shown is not None and paper is not None and not small else None
         base = fedavg.get(e.column, {})
         paired = None if e.row in FEDAVG else spread([ours[s] - base[s] for s in ours if s in base])
-        chosen = f"{label} ({CHOSEN})" if len(e.trials) > 1 else ""
+        chosen = f"{label} ({CHOSEN})" if len(e.trials) > 1 else label
         rows.append(
             (
                 e.row,
@@ -125,29 +126,45 @@ def grid(stem: str, title: str, entries: list[Entry], runs: Runs) -> Table:
 
 
 def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
-    """Per seed: the first round at FedAvg's final accuracy of that seed."""
+    """Per seed: the first round at FedAvg's final accuracy of that seed, and what all parties sent and got until then.
+
+    FedAvg counts as all of its rounds, as in the paper.
+    """
     base = next(e for e in entries if e.row == "FedAvg")
     fedavg, length = by_seed(base, "", runs), base.trials[""].rounds
+    touched = [reached(run, fedavg[seed]) for seed, run in sorted(runs.get(base.trials[""], {}).items())]
     rows = []
     for e in entries:
-        of_seed = runs.get(e.trials[""], {})
-        first = {seed: reached(of_seed[seed], fedavg[seed]) for seed in sorted(of_seed.keys() & fedavg.keys())}
-        if e is base:
-            first = dict.fromkeys(first, length)
+        of_seed = {seed: run for seed, run in sorted(runs.get(e.trials[""], {}).items()) if seed in fedavg}
+        first = {seed: length if e is base else reached(run, fedavg[seed]) for seed, run in of_seed.items()}
+        sent = (traffic(run, n) if (n := first[seed]) else NOT_REACHED for seed, run in of_seed.items())
         speed = spread([length / n if n else None for n in first.values()])
-        papers = f"{int(base.paper) / int(e.paper):.1f}" if e.paper.isdecimal() else "<1"
-        rows.append((e.row, e.paper, papers, tuple(n or NOT_REACHED for n in first.values()), speed, len(first)))
+        papers = one_place(int(base.paper) / int(e.paper)) if e.paper.isdecimal() else "<1"
+        named = tuple(n or NOT_REACHED for n in first.values())
+        rows.append((e.row, e.paper, papers, named, speed, tuple(sent), len(first)))
     other = " (another setting)" if small else ""
     columns = (
-        Column("method"), Column(f"paper{other}"), Column(f"its speed-up{other}"), Column("ours, each seed", whole),
-        Column("speed-up", digits), Column("seeds", whole),
+        Column("method"), Column(f"paper{other}"), Column(f"paper's speed-up{other}"), Column("ours, each seed", whole),
+        Column("speed-up", digits), Column("sent both ways until then", size), Column("seeds", whole),
     )  # fmt: skip
-    note = "speed-up: FedAvg's rounds over the method's, mean ± deviation over the seeds that reached it"
-    return Table(stem, title, columns, rows, note)
+    note = "speed-up: FedAvg's rounds over the method's, mean ± deviation over the seeds that reached it. FedAvg counts"
+    note += f" as its {length} rounds, as in the paper; its last accuracy it first had in round "
+    return Table(stem, title, columns, rows, note + ", ".join(map(str, touched)))
+
+
+def one_place(number: float) -> str:
+    """A half goes up, as in the paper."""
+    return f"{math.floor(10 * number + 0.5) / 10:.1f}"
 
 
 def reached(run: Run, accuracy: float) -> int | None:
     return next((fact["round"] for fact in run.rounds if fact["accuracy"] >= accuracy), None)
+
+
+def traffic(run: Run, rounds: int) -> int | None:
+    """Bytes that the parties got and sent in the first rounds; None where that was not recorded."""
+    known = [fact[key] for fact in run.rounds[:rounds] for key in ("bytes_down", "bytes_up") if key in fact]
+    return sum(known) if len(known) == 2 * rounds else None
 
 
 def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
@@ -163,13 +180,8 @@ def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool
         rows.append((e.row, e.paper, mean or DIVERGED, float(e.paper) / papers, ratio, count))
     columns = (Column("method"), Column("paper, s (V100)"), Column("ours, s", digits), Column("paper / FedAvg", digits),
                Column("ours / FedAvg", digits), Column("seeds", whole))  # fmt: skip
-    return Table(
-        stem,
-        title,
-        columns,
-        rows,
-        "seconds of a round, evaluation and checkpoint of the parties included; the first of several is left out",
-    )
+    note = "a whole round: training, averaging, evaluation, checkpoint; not the first, where MOON has no second term"
+    return Table(stem, title, columns, rows, note)
 
 
 def statistics(stem: str, entries: list[Entry], ours: list[str], small: bool) -> Table:
