@@ -13,12 +13,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import tomli_w
 
 from moonfl import beside, figures
 from moonfl.experiment import Experiment, from_toml, part_name, read_toml
 from moonfl.report.curves import accuracy
 from moonfl.report.groups import group
+from moonfl.report.numbers import spread
 from moonfl.report.pictures import Picture
 from moonfl.report.runs import Run, find, read
 from moonfl.report.tables import Column, Table, digits, markdown, percent, points, size, whole
@@ -35,7 +37,7 @@ OTHERS = [  # what others report for this setting
     ("Flower's baseline, 100 rounds, one run", "70.7", None, "68.5", None),
     ("NIID-Bench, 50 rounds, no projection head", None, "68.2", None, "69.8"),
 ]
-LATE = 20
+LATE, LAST = 20, 10  # the round a figure begins with, and how many rounds a mean is over
 TIMED = "moonfl reproduce time --dataset cifar10 --seeds {seeds} --rounds {rounds}"
 VARIANTS = ("fedavgm", "loss", "mu", "head", "negatives", "iid")
 PAPERS = "the paper's table of communication"
@@ -138,6 +140,32 @@ def level(there: dict[str, Run]) -> Table:
         Column("method"), Column("paper"), Column("ours, each seed", whole), Column("sent both ways until then", size)
     )  # fmt: skip
     return Table("level", f"Rounds to {goal} %, where the paper's FedAvg ends", columns, rows)
+
+
+def steady(there: dict[str, Run]) -> Table:
+    """One round is noisy; the mean over the last ones is less so."""
+    entries, runs = of_target("rounds", there)
+    last = {e.row: {seed: ends(run) for seed, run in sorted(runs[e.trials[""]].items())} for e in entries}
+    means = {row: {seed: float(np.mean(values)) for seed, values in of.items()} for row, of in last.items()}
+    base = means["FedAvg"]
+    rows = [
+        (
+            row,
+            spread(of.values()),
+            None if row == "FedAvg" else spread([of[seed] - base[seed] for seed in of.keys() & base.keys()]),
+            float(np.mean([np.std(values, ddof=1) for values in last[row].values()])),
+            len(of),
+        )
+        for row, of in means.items()
+    ]
+    columns = (Column("method"), Column("ours, %", percent), Column("minus FedAvg", points),
+               Column("round to round", percent), Column("seeds", whole))  # fmt: skip
+    note = "ours and minus FedAvg: mean ± deviation over seeds; round to round: the deviation within a run, in points"
+    return Table("steady", f"Mean of the last {LAST} rounds", columns, rows, note)
+
+
+def ends(run: Run) -> list[float]:
+    return [float(fact["accuracy"]) for fact in run.rounds[-LAST:]]
 
 
 def to_fedavg(there: dict[str, Run]) -> Table:
@@ -245,7 +273,7 @@ def page(there: dict[str, Run], quiet: dict[str, Run], drawn: dict[str, Picture]
     shown = {name: f"![{picture.alt}](pictures/{picture.name}.svg)" for name, picture in drawn.items()}
     notes = (HERE / "notes.md").read_text(encoding="utf-8").strip()
     sections = {
-        "Accuracy in every round": [shown["curves"], shown["late"]],
+        "Accuracy in every round": [shown["curves"], shown["late"], text_of(steady(there))],
         "Rounds and bytes": [text_of(level(there)), text_of(to_fedavg(there))],
         "Variants of the paper": [TUNED, *variants] if variants else [],
         "Other partitions": [text_of(apart)] if apart is not None else [],
