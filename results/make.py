@@ -20,7 +20,7 @@ from moonfl import beside, figures
 from moonfl.experiment import Experiment, from_toml, part_name, read_toml
 from moonfl.report.curves import accuracy
 from moonfl.report.groups import group
-from moonfl.report.numbers import spread
+from moonfl.report.numbers import reached, rounds_and_bytes, spread
 from moonfl.report.pictures import Picture
 from moonfl.report.runs import Run, find, read
 from moonfl.report.tables import Column, Table, digits, markdown, percent, points, size, whole
@@ -40,7 +40,6 @@ OTHERS = [  # what others report for this setting
 LATE, LAST = 20, 10  # the round a figure begins with, and how many rounds a mean is over
 TIMED = "moonfl reproduce time --dataset cifar10 --seeds {seeds} --rounds {rounds}"
 VARIANTS = ("fedavgm", "loss", "mu", "head", "negatives", "iid")
-PAPERS = "the paper's table of communication"
 SETTING = """\
 The paper's setting: 10 parties, Dirichlet 0.5 (partition seed 0, the paper's own), 100 rounds of 10 local epochs,
 batches of 64, the CNN with projection head. This page is made from the facts in `results/` by `make results`; a test
@@ -132,10 +131,8 @@ def level(there: dict[str, Run]) -> Table:
     goal = float(next(e.paper for e in TARGETS["table1"].entries(DATASET) if e.row == "FedAvg").split()[0])
     rows = []
     for e in entries:
-        found = [(run, beside.reached(run, goal / 100)) for _, run in sorted(runs[e.trials[""]].items())]
-        first = tuple(n or beside.NOT_REACHED for _, n in found)
-        sent = tuple(beside.traffic(run, n) if n else beside.NOT_REACHED for run, n in found)
-        rows.append((e.row, e.paper, first, sent))
+        hits = [reached(run.rounds, goal / 100) for _, run in sorted(runs[e.trials[""]].items())]
+        rows.append((e.row, e.paper, *rounds_and_bytes(hits)))
     columns = (
         Column("method"), Column("paper"), Column("ours, each seed", whole), Column("sent both ways until then", size)
     )  # fmt: skip
@@ -171,7 +168,9 @@ def ends(run: Run) -> list[float]:
 def to_fedavg(there: dict[str, Run]) -> Table:
     target = TARGETS["rounds"]
     entries, runs = of_target("rounds", there)
-    (table,) = beside.tables(target, "rounds", f"{target.title}, {PAPERS}", entries, runs, small=False)
+    (table,) = beside.tables(
+        target, "rounds", f"{target.title}, the paper's table of communication", entries, runs, small=False
+    )
     return table
 
 
@@ -266,8 +265,8 @@ def versions(there: dict[str, Run]) -> str:
     return "\n".join(f"- {line}" for line in told)
 
 
-def page(there: dict[str, Run], quiet: dict[str, Run], drawn: dict[str, Picture]) -> str:
-    first, *variants = map(text_of, tables(there))
+def page(there: dict[str, Run], quiet: dict[str, Run], drawn: dict[str, Picture], made: list[Table]) -> str:
+    first, *variants = map(text_of, made)
     apart = partitions(there)
     hours = sum(float(fact.get("cpu_seconds", 0)) for run in there.values() for fact in run.rounds) / 3600
     shown = {name: f"![{picture.alt}](pictures/{picture.name}.svg)" for name, picture in drawn.items()}
@@ -306,9 +305,9 @@ def numbers(there: dict[str, Run]) -> Table:
     return Table("numbers", "", (Column(""), *(Column(row, percent) for row in METHODS)), rows)
 
 
-def blocks(there: dict[str, Run]) -> dict[Path, str]:
+def blocks(first: Table, there: dict[str, Run]) -> dict[Path, str]:
     """Pages of which a part is made here, as they should be."""
-    made = {HERE.parent / "README.md": tables(there)[0], DOCS / "comparison.md": numbers(there)}
+    made = {HERE.parent / "README.md": first, DOCS / "comparison.md": numbers(there)}
     return {path: with_block(path.read_text(encoding="utf-8"), table) for path, table in made.items()}
 
 
@@ -325,9 +324,9 @@ def with_block(text: str, table: Table) -> str:
 
 def pages(there: dict[str, Run], quiet: dict[str, Run]) -> dict[Path, str]:
     """Every file that is made of the facts, as it should be."""
-    drawn = pictures(there)
+    drawn, made = pictures(there), tables(there)
     svgs = {DOCS / "pictures" / f"{picture.name}.svg": picture.svg for picture in drawn.values()}
-    return {DOCS / "results.md": page(there, quiet, drawn), **blocks(there), **svgs}
+    return {DOCS / "results.md": page(there, quiet, drawn, made), **blocks(made[0], there), **svgs}
 
 
 def write() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .experiment import Experiment
 from .report.groups import SMALL
-from .report.numbers import Spread, spread
+from .report.numbers import Reach, Spread, reached, rounds_and_bytes, sent, spread
 from .report.runs import Run
 from .report.tables import Column, Table, digits, percent, points, size, whole
 from .targets import TARGETS, Entry, Target
@@ -17,7 +17,6 @@ from .targets import TARGETS, Entry, Target
 Runs = dict[Experiment, dict[int, Run]]  # by experiment (its seed 0) and seed
 CHOSEN = "chosen on test data, as in the paper"
 FEDAVG = ("FedAvg", "none (FedAvg)", "0 (FedAvg)")  # rows that the others are compared with
-NOT_REACHED = "not reached"
 DIVERGED = "diverged"
 FIGURE_ONLY = "figure only"  # the paper prints no number
 BEST = f"its best, {FIGURE_ONLY}"
@@ -132,39 +131,31 @@ def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool)
     """
     base = next(e for e in entries if e.row == "FedAvg")
     fedavg, length = by_seed(base, "", runs), base.trials[""].rounds
-    touched = [reached(run, fedavg[seed]) for seed, run in sorted(runs.get(base.trials[""], {}).items())]
-    rows = []
+    rows, touched = [], ""
     for e in entries:
-        of_seed = {seed: run for seed, run in sorted(runs.get(e.trials[""], {}).items()) if seed in fedavg}
-        first = {seed: length if e is base else reached(run, fedavg[seed]) for seed, run in of_seed.items()}
-        sent = (traffic(run, n) if (n := first[seed]) else NOT_REACHED for seed, run in of_seed.items())
-        speed = spread([length / n if n else None for n in first.values()])
+        there = {seed: run.rounds for seed, run in sorted(runs.get(e.trials[""], {}).items()) if seed in fedavg}
+        hits = [reached(facts, fedavg[seed]) for seed, facts in there.items()]
+        if e is base:
+            touched = ", ".join(str(h.round) for h in hits if h)
+            hits = [Reach(length, sent(facts)) for facts in there.values()]
+        speed = spread([length / h.round if h else None for h in hits])
         papers = one_place(int(base.paper) / int(e.paper)) if e.paper.isdecimal() else "<1"
-        named = tuple(n or NOT_REACHED for n in first.values())
-        rows.append((e.row, e.paper, papers, named, speed, tuple(sent), len(first)))
+        first, bytes_until = rounds_and_bytes(hits)
+        rows.append((e.row, e.paper, papers, first, speed, bytes_until, len(hits)))
     other = " (another setting)" if small else ""
     columns = (
         Column("method"), Column(f"paper{other}"), Column(f"paper's speed-up{other}"), Column("ours, each seed", whole),
         Column("speed-up", digits), Column("sent both ways until then", size), Column("seeds", whole),
     )  # fmt: skip
-    note = "speed-up: FedAvg's rounds over the method's, mean ± deviation over the seeds that reached it. FedAvg counts"
-    note += f" as its {length} rounds, as in the paper; its last accuracy it first had in round "
-    return Table(stem, title, columns, rows, note + ", ".join(map(str, touched)))
+    note = "speed-up: FedAvg's rounds over the method's, mean ± deviation over the seeds that reached it"
+    if touched:
+        note += f". FedAvg counts as all {length}, as in the paper; its last accuracy first came in round {touched}"
+    return Table(stem, title, columns, rows, note)
 
 
 def one_place(number: float) -> str:
     """A half goes up, as in the paper."""
     return f"{math.floor(10 * number + 0.5) / 10:.1f}"
-
-
-def reached(run: Run, accuracy: float) -> int | None:
-    return next((fact["round"] for fact in run.rounds if fact["accuracy"] >= accuracy), None)
-
-
-def traffic(run: Run, rounds: int) -> int | None:
-    """Bytes that the parties got and sent in the first rounds; None where that was not recorded."""
-    known = [fact[key] for fact in run.rounds[:rounds] for key in ("bytes_down", "bytes_up") if key in fact]
-    return sum(known) if len(known) == 2 * rounds else None
 
 
 def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:

@@ -67,8 +67,9 @@ def accuracy(name: str, groups: list[Group], where: str = "", since: int = 1) ->
         legend(figure, axes)
         said = "Test accuracy after each round: the mean over seeds, with the deviation over seeds as a band"
         said += "; what is not federated is a level line." if not all(g.federated for g in groups) else "."
+        shown = f" from {since} on" if since > 1 else ""
         ends = ", ".join(f"{g.label} {percent(final(g).mean)} %" for g in groups)
-        return picture(name, figure, said, f"Line chart of test accuracy over rounds. At the end: {ends}.")
+        return picture(name, figure, said, f"Line chart of test accuracy over rounds{shown}. At the end: {ends}.")
 
 
 def drift(name: str, groups: list[Group]) -> Picture | None:

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..stopping import chosen
+from .checks import Fact
 from .groups import Group
 
 Floats = NDArray[np.float64]
+NOT_REACHED = "not reached"
 
 
 @dataclass(frozen=True)
@@ -70,16 +72,27 @@ class Reach:
     """When a seed's accuracy first was at the target, and what was sent until then."""
 
     round: int
-    bytes: float
+    bytes: float | None  # None: not recorded
 
 
 def reach(g: Group, target: float) -> list[Reach | None]:
-    found: list[Reach | None] = []
-    for accuracy, down, up in zip(*map(g.told, ("accuracy", "bytes_down", "bytes_up")), strict=True):
-        first = int((accuracy >= target).argmax())
-        sent = float((down + up)[: first + 1].sum())
-        found.append(Reach(first + 1, sent) if accuracy[first] >= target else None)
-    return found
+    return [reached(rounds, target) for rounds in g.counted()]
+
+
+def reached(rounds: list[Fact], target: float) -> Reach | None:
+    first = next((n for n, fact in enumerate(rounds, 1) if fact.get("accuracy", -1) >= target), None)
+    return None if first is None else Reach(first, sent(rounds[:first]))
+
+
+def sent(rounds: list[Fact]) -> float | None:
+    """Both ways, in bytes; None where that was not recorded."""
+    known = [fact[key] for fact in rounds for key in ("bytes_down", "bytes_up") if key in fact]
+    return sum(known) if len(known) == 2 * len(rounds) else None
+
+
+def rounds_and_bytes(hits: list[Reach | None]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Two cells of a table, by seed."""
+    return tuple(h.round if h else NOT_REACHED for h in hits), tuple(h.bytes if h else NOT_REACHED for h in hits)
 
 
 def targets(groups: list[Group], given: float | None) -> dict[str, float]:

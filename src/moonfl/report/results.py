@@ -3,7 +3,7 @@
 from typing import Any
 
 from .groups import SMALL, Group
-from .numbers import at_end, bests, difference, final, of_chosen, per_round, reach, spread, targets
+from .numbers import at_end, bests, difference, final, of_chosen, per_round, reach, rounds_and_bytes, spread, targets
 from .panels import baseline
 from .tables import Column, Table, digits, percent, points, size, whole
 
@@ -75,11 +75,8 @@ def to_target(groups: list[Group], given: float | None) -> Table | None:
         if g.federated:
             target = goal[g.dataset]
             hits = reach(g, target)
-            rows.append((
-                g.label, target, f"{sum(h is not None for h in hits)} of {len(hits)}",
-                tuple(h.round if h else "not reached" for h in hits),
-                tuple(h.bytes if h else "not reached" for h in hits),
-            ))  # fmt: skip
+            count = f"{sum(h is not None for h in hits)} of {len(hits)}"
+            rows.append((g.label, target, count, *rounds_and_bytes(hits)))
     if not rows:
         return None
     columns = (Column("method"), Column("target, %", percent), Column("reached", whole),
@@ -123,7 +120,7 @@ def short(groups: list[Group], given: float | None) -> Table:
         hits = reach(g, goal[g.dataset]) if g.federated else []
         rows.append((
             g.label, len(g.runs), rounds_of(g), final(g), at_end(g, "macro_f1"), at_end(g, "balanced_accuracy"), best,
-            gain, tuple(h.round if h else "not reached" for h in hits), per_round(g, "cpu_seconds"),
+            gain, rounds_and_bytes(hits)[0], per_round(g, "cpu_seconds"),
         ))  # fmt: skip
     columns = (
         Column("method"), Column("seeds", whole), Column("rounds", whole), Column("final, %", percent),
