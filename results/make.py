@@ -145,18 +145,13 @@ def steady(there: dict[str, Run]) -> Table:
     last = {e.row: {seed: ends(run) for seed, run in sorted(runs[e.trials[""]].items())} for e in entries}
     means = {row: {seed: float(np.mean(values)) for seed, values in of.items()} for row, of in last.items()}
     base = means["FedAvg"]
-    rows = [
-        (
-            row,
-            spread(of.values()),
-            None if row == "FedAvg" else spread([of[seed] - base[seed] for seed in of.keys() & base.keys()]),
-            float(np.mean([np.std(values, ddof=1) for values in last[row].values()])),
-            len(of),
-        )
-        for row, of in means.items()
-    ]
+    rows = []
+    for row, of in means.items():
+        lead = {seed: value - base[seed] for seed, value in of.items() if seed in base and row != "FedAvg"}
+        within = np.mean([np.std(values, ddof=1) for values in last[row].values()])
+        rows.append((row, spread(of.values()), spread(lead.values()), tuple(lead.values()), float(within)))
     columns = (Column("method"), Column("ours, %", percent), Column("minus FedAvg", points),
-               Column("round to round", percent), Column("seeds", whole))  # fmt: skip
+               Column("each seed", points), Column("round to round", percent))  # fmt: skip
     note = "ours and minus FedAvg: mean ± deviation over seeds; round to round: the deviation within a run, in points"
     return Table("steady", f"Mean of the last {LAST} rounds", columns, rows, note)
 
