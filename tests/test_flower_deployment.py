@@ -21,6 +21,7 @@ from test_docs import ROOT, commands
 
 import moonfl
 from moonfl import MOON, Experiment
+from moonfl.flower.client import WRONG_THERE
 from moonfl.flower.deployment import init
 from moonfl.flower.keys import write_certificates, write_node_key
 from moonfl.flower.records import unpack
@@ -205,7 +206,9 @@ def test_a_server_that_is_killed_goes_on(tmp_path: Path, processes: Processes) -
 
 
 def test_strangers_get_nowhere(federation: Federation, tmp_path: Path) -> None:
-    """A key that is not registered, and a certificate that another CA signed: the SuperNode ends and says why."""
+    """A key that is not registered, and a certificate that another CA signed: the SuperNode ends and says why. What is
+    wrong with a site's data is said in its own log.
+    """
     federation.start_server()
     federation.register()
     write_node_key(tmp_path / "stranger")
@@ -226,6 +229,11 @@ def test_strangers_get_nowhere(federation: Federation, tmp_path: Path) -> None:
     until(lambda: run.poll() is not None, lambda: federation.processes.log("run").read_text())
     assert run.returncode == 1
     assert "1 of 3 sites are connected, missing: party 0, party 1" in federation.processes.log("run").read_text()
+    (federation.folder / "site-3" / "data.npz").write_bytes(b"Jane Doe")
+    run = federation.run("--wait", "1")
+    federation.processes.wait_for("site-3", "data.npz is not an .npz file")
+    until(lambda: run.poll() is not None, lambda: federation.processes.log("run").read_text())
+    assert WRONG_THERE in federation.processes.log("run").read_text()
 
 
 def test_the_page_from_one_laptop_to_five_hospitals(processes: Processes, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from .. import tree
 from ..data.moments import moments
 from ..engines.embedded import one_thread
-from ..errors import InputError, RunError
+from ..errors import InputError, RunError, say
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..models.base import standardises
@@ -33,6 +33,7 @@ class Site:
     secret: str = ""  # by which the server knows that it is this party
 
 
+WRONG_THERE = "its site.toml, data or installation is wrong; the log of the site says how"
 SiteOf = Callable[[Context], tuple[Experiment, Site]]
 
 
@@ -48,16 +49,22 @@ def client_app(site_of: SiteOf) -> ClientApp:
 def answering(
     site_of: SiteOf, work: Callable[[Experiment, Site, Message], Message]
 ) -> Callable[[Message, Context], Message]:
-    """What goes wrong at a site is told to the server in a line; the log of the site has the rest."""
+    """What goes wrong at a site is told to the server in a line. A message that may quote the data (a cell of a table,
+    the name of an image) stays in the log of the site.
+    """
 
     def answer(message: Message, context: Context) -> Message:
         try:
             return work(*site_of(context), message)
-        except (InputError, RunError, RefusedError, OSError) as error:
-            return Message(pack({"error": str(error)}), reply_to=message)
+        except (RunError, RefusedError) as error:
+            told = str(error)
+        except InputError as error:
+            say(f"moonfl: {error}")
+            told = WRONG_THERE
         except Exception as error:
             traceback.print_exc()
-            return Message(pack({"error": f"{type(error).__name__}: {error}"}), reply_to=message)
+            told = f"{type(error).__name__}; the log of the site says more"
+        return Message(pack({"error": told}), reply_to=message)
 
     return answer
 
@@ -110,4 +117,4 @@ def evaluate(exp: Experiment, site: Site, message: Message) -> Message:
 
 def check(site: Site, party: int | None) -> None:
     if party != site.party:
-        raise InputError(f"the server takes this site for party {party}; it is party {site.party}")
+        raise RefusedError(f"the server takes this site for party {party}; it is party {site.party}")

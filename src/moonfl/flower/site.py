@@ -28,7 +28,9 @@ class SiteConfig:
 
     party: int = setting(0, "which party this site is, from 0", low=0)
     name: str = setting("", "what others may call it")
-    data: str = setting("data.npz", "an .npz or .csv file, a folder of images per class, or CIFAR-10 batches")
+    data: str = setting(
+        "data.npz", "an .npz or .csv file, a folder of tables, of images per class, or of CIFAR-10 batches"
+    )
     holdout: float = setting(0.2, "the share held out for evaluation where the data have no test part", low=0, below=1)
     states: str = setting("states", "the folder for what the method keeps here between rounds")
     secret: str = setting("", "by which the server knows that this site is this party")
@@ -68,7 +70,7 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
 
 def read_data(path: Path, exp: Experiment) -> Dataset:
     """By what is there: a file by its ending, a folder by what it holds."""
-    if path.suffix == ".csv":
+    if path.suffix == ".csv" or (path / "train.csv").exists():
         return read_csv(path, exp.reading, one_party=True)
     if not path.is_dir():
         return read_npz(path, exp.reading)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from flwr.app import Message
 
 from ..engines.embedded import Embedded
-from ..errors import DivergenceError, RunError, say
+from ..errors import DivergenceError, InputError, RunError, say
 from ..experiment import Experiment
 from ..scores import Score, Tally, score, total
 from ..states import SiteStates, States
@@ -162,7 +162,7 @@ def absent(party: int, why: str) -> Update:
 
 
 def no_model(params: Params) -> Frozen:
-    raise AssertionError("what a party sends is made without running a model")
+    raise InputError("finish() of this method runs a model; over Flower the server calls it too, and has no samples")
 
 
 def no_judge(reasons: list[RefusedError]) -> RunError:
