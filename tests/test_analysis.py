@@ -1,13 +1,18 @@
 """What a report wants to know of the last models."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_info
 
+import moonfl
+from moonfl import Experiment, FedAvg, InputError
 from moonfl.analysis import tsne
+from moonfl.types import Params, Server
 
 
 def test_tsne_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,5 +24,41 @@ def test_tsne_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         return z[:, :2]
 
     monkeypatch.setattr(TSNE, "fit_transform", fit)
-    tsne(np.zeros((9, 4), dtype=np.float32))
+    tsne(np.eye(9, 4, dtype=np.float32))
     assert set(threads) == {1}
+
+
+@pytest.mark.parametrize(
+    "z",
+    [
+        np.zeros((360, 64)), np.full((400, 256), -1.25), np.full((5, 4), 0.3), np.full((400, 256), 0.37),
+        np.full((9, 4), np.inf), np.full((9, 4), np.nan), np.zeros((3, 4)),
+    ],
+)  # fmt: skip
+def test_where_nothing_varies_there_is_nothing_to_lay_out(z: NDArray[np.float64]) -> None:
+    assert tsne(z.astype(np.float32)) == [[0.0, 0.0]] * len(z)
+
+
+def test_one_dimension_and_two_points_are_laid_out() -> None:
+    one, two = np.arange(40.0)[:, None], np.repeat(np.eye(2, 5), 20, axis=0)
+    for z in (one, two):
+        points = np.array(tsne(z.astype(np.float32)))
+        assert np.isfinite(points).all()
+        assert np.ptp(points) > 0
+
+
+def test_a_collapsed_network_ends_its_run(tmp_path: Path) -> None:
+    """All units dead: z is the same for every sample."""
+    exp = Experiment(algorithm=FedAvg(), parties=3, rounds=2, epochs=3, lr=1.0, head=False)
+    assert len(moonfl.run(exp, tmp_path / "run", workers=1).rounds) == 2
+
+
+def test_a_name_that_no_model_has_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    exp = Experiment(algorithm=Averaged(), parties=3, rounds=2, epochs=1)
+    with pytest.raises(InputError, match="of Averaged calls a model 'averaged'"):
+        moonfl.run(exp, tmp_path / "run", workers=1)
+
+
+class Averaged(FedAvg):
+    def deployed(self, server: Server) -> dict[str, Params]:
+        return {"averaged": {**server.params, **server.buffers}}

@@ -1,5 +1,6 @@
 """What a report wants to know of the models at the end of a run, computed while they are at hand."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from .task import EVALUATION_BATCH, Task
 from .types import Output, Params, Server, Update
 
 LOOKED_AT = 10_000  # training samples of all parties together that their accuracy is taken over
+ROUNDING = 1e-6  # of float32: what varies by less, relative to its size, does not vary
 POINTS = 400  # test samples in a t-SNE figure, and behind a similarity
 
 
@@ -62,7 +64,8 @@ def _party(
     fact["accuracy"] = float((_run(task, model, data, rows).logits.argmax(dim=1) == data.y[rows]).double().mean())
     if "global" in models:
         local = _run(task, _model(bench, _whole(update)), task.test, some).z
-        fact["similarity"] = float(F.cosine_similarity(local, z).mean())
+        similarity = float(F.cosine_similarity(local, z).mean())
+        fact["similarity"] = similarity if math.isfinite(similarity) else None
         fact["distance"] = tree.norm(tree.sub(server.params, update.params))
     return fact
 
@@ -71,12 +74,14 @@ def tsne(z: NDArray[np.float32]) -> list[list[float]]:
     """Two dimensions that keep neighbours together; the same points every time.
 
     In one thread: few points need no more, and on a busy machine OpenMP's threads wait for each other for minutes.
+    Where nothing varies, as when all units are dead, scikit-learn divides by 0 and ends the process.
     """
     from sklearn.manifold import TSNE  # slow to import, and needed once in a run
     from threadpoolctl import threadpool_limits
 
-    if len(z) < 4:
+    if len(z) < 4 or not np.isfinite(z).all() or np.ptp(z, axis=0).max() <= ROUNDING * np.abs(z).max():
         return [[0.0, 0.0] for _ in z]
+    z = np.pad(z, ((0, 0), (0, max(0, 2 - z.shape[1]))))
     with threadpool_limits(1):
         made = TSNE(perplexity=min(30, (len(z) - 1) // 3), init="pca", random_state=0).fit_transform(z)
     return [[round(float(a), 2) for a in point] for point in made]

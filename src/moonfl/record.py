@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -94,6 +95,7 @@ class Recorder:
     def log(self, t: int, server: Server, updates: list[Update], scores: dict[str, Score]) -> bool:
         """Keep and tell the facts of a round; whether it was the last."""
         now = time.perf_counter()
+        check_names(self.exp, scores)
         if not all(math.isfinite(part.loss) for of in scores.values() for part in (of, of.validation) if part):
             raise DivergenceError(
                 f"after round {t + 1} the combined model's loss is not finite: training has diverged; "
@@ -128,6 +130,16 @@ class Recorder:
         return Result(
             self.exp, self.facts, models, self.task.blueprint(), self.directory, self.chosen_models, self.task.names
         )
+
+
+def check_names(exp: Experiment, scores: dict[str, Score]) -> None:
+    """Of models; reports and exports go by them."""
+    for name in scores:
+        if name != GLOBAL and not re.fullmatch(r"party\d+", name):
+            raise InputError(
+                f"deployed() of {type(exp.algorithm).__name__} calls a model '{name}'; a model is called {GLOBAL}, or "
+                "party0, party1, ... where each party has its own"
+            )
 
 
 def summarise(scores: dict[str, Score]) -> Fact:

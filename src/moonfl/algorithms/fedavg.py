@@ -58,5 +58,5 @@ class FedAvg:
         return replace(server, params=mean((u.params, u.num_samples) for u in updates))
 
     def deployed(self, server: Server) -> dict[str, Params]:
-        """The models to evaluate, by name."""
+        """The models to evaluate: "global", or one of each party, "party0", "party1", ..."""
         return {"global": {**server.params, **server.buffers}}
