@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from moonfl.algorithms import MOON, FedAvg, FedDyn, FedProx, Scaffold, Solo
@@ -125,6 +126,14 @@ def test_whole_numbers_are_numbers() -> None:
     exp = Experiment(beta=1, algorithm=MOON(mu=1))
     assert isinstance(exp.beta, float)
     assert isinstance(exp.algorithm.mu, float)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    exp = Experiment(seed=np.int64(1), beta=np.float32(0.5), rounds=np.int8(3))
+    assert exp == Experiment(seed=1, beta=0.5, rounds=3)
+    assert [type(value) for value in (exp.seed, exp.beta, exp.rounds)] == [int, float, int]
+    with pytest.raises(InputError, match="a whole number"):
+        Experiment(seed=np.float64(1.5))
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,27 @@ class Both(nn.Module):
         return z, self.out(z)
 
 
+class Extra(nn.Linear):
+    """A module that keeps what is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__(5, 4)
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": 0}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        pass
+
+
+def test_the_callers_random_numbers_stay_as_they_are() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    moonfl.federate(encoder, PARTIES, **QUICK)
+    assert torch.equal(torch.rand(2), expected)
+
+
 def test_it_learns_and_gives_history_and_directory(tmp_path: Path) -> None:
     result = moonfl.federate(encoder, PARTIES, out=tmp_path / "run", **(QUICK | {"rounds": 8, "epochs": 4}))
     assert result.accuracy > 0.95
@@ -145,6 +166,21 @@ def test_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
         moonfl.resume(tmp_path / "run")
 
 
+def test_a_damaged_checkpoint_has_a_way_out(tmp_path: Path) -> None:
+    """The one that the message names."""
+    out, settings = tmp_path / "run", QUICK | {"rounds": 3}
+    whole = moonfl.federate(encoder, PARTIES, out=out, **settings)
+    (out / "checkpoint" / "server-3.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match=rf"moonfl\.federate with out='{out}', resume=True and previous=True goes on"):
+        moonfl.federate(encoder, PARTIES, out=out, resume=True, **settings)
+    again = moonfl.federate(encoder, PARTIES, out=out, resume=True, previous=True, **settings)
+    assert same(again.models, whole.models)
+    (out / "partition.json").write_text("")
+    with pytest.raises(InputError, match=rf"moonfl\.federate with out='{out}' and force=True starts the run again"):
+        moonfl.federate(encoder, PARTIES, out=out, resume=True, **settings)
+    assert same(moonfl.federate(encoder, PARTIES, out=out, force=True, **settings).models, whole.models)
+
+
 def made(shape: tuple[int, ...], dtype: type) -> list[tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(0)
     return [((rng.random((12, *shape)) * 200).astype(dtype), np.arange(12) % 2) for _ in range(2)]
@@ -208,6 +244,10 @@ WRONG = [
     ({"model": lambda: nn.Linear(4, 2)}, r"cannot take samples of shape \[5\]"),
     ({"model": lambda: nn.Unflatten(1, (5, 1))}, r"gives \[2, 5, 1\]; it must give features"),
     ({"resume": True}, "name it"),
+    ({"previous": True}, "previous=True goes with resume=True"),
+    ({"model": Both, "standardise": True}, "a model that gives .z, logits. itself takes samples as they are"),
+    ({"model": Extra}, "keeps _extra_state, which is no tensor"),
+    ({"model": "mlp", "parties": made((8, 9, 3), np.uint8)}, "has its channels last"),
 ]  # fmt: skip
 
 

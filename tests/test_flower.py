@@ -18,7 +18,7 @@ import pytest
 import torch
 from flower_grid import InProcess
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
-from problems import write_images
+from problems import write_cifar10, write_images
 from test_contract import same
 from test_files import TABLE
 from test_names import module, own_experiment
@@ -26,6 +26,8 @@ from test_names import module, own_experiment
 import moonfl
 from moonfl import MOON, Experiment, FedNova, InputError, RunError, Scaffold, cli, tree
 from moonfl.algorithms import ALGORITHMS
+from moonfl.data.augment import by_type
+from moonfl.data.npz import write_npz
 from moonfl.errors import DivergenceError
 from moonfl.experiment import override
 from moonfl.flower import roll
@@ -228,7 +230,7 @@ def test_nothing_but_a_model_and_counts_leaves_a_site(moon: Deployment) -> None:
     update = {"party", "round", "samples", "steps", "metrics", "sha256", "[params]", "[buffers]"}
     assert sent == {"query": site, "train": update, "evaluate": {"party", "test"}}
     assert all(list(moon.states(party)[2]) == ["prev0"] for party in range(3))
-    assert all(moon.states(party).keys() == {1, 2} for party in range(3))
+    assert all(moon.states(party).keys() == {0, 1, 2} for party in range(3))
     assert "secret" not in (moon.out / "partition.json").read_text()
 
 
@@ -315,6 +317,40 @@ def test_a_site_that_lost_its_state_is_named(moon: Deployment, capsys: pytest.Ca
     (missing,) = (p["missing"] for p in result.rounds[1]["parties"] if "missing" in p)
     assert "the state that party 1 left round 1 with is missing" in missing
     assert "round 2 goes on without site-2" in capsys.readouterr().err
+
+
+def test_answers_in_hand_count_though_their_site_is_gone(moon: Deployment) -> None:
+    """Party 0 answers and leaves, party 1 is lost once: with its second answer there are two."""
+    lost: list[int] = []
+
+    def meddle(order: Message, reply: Message) -> Message | None:
+        if order.metadata.message_type != "train" or (lost and order.metadata.dst_node_id != 1):
+            return reply
+        if order.metadata.dst_node_id == 1:
+            moon.grid.online -= {1, 3}
+            return reply
+        lost.append(order.metadata.dst_node_id)
+        return None
+
+    moon.grid.meddle = meddle
+    with pytest.raises(RunError, match="round 2 needs 2"):
+        moon.serve(min_parties=2)
+    (fact,) = [json.loads(line) for line in (moon.out / "rounds.jsonl").read_text().splitlines()]
+    assert [p["party"] for p in fact["parties"] if "missing" not in p] == [0, 1]
+
+
+def test_a_refused_site_that_left_is_not_asked_for_ever(moon: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roll, "ASK_AGAIN", 0.0)
+    site = moon.folder / "site-3" / "site.toml"
+    site.write_text("party = 9")
+    rules = roll.Rules(5.0, 2, wait=0.0)
+    met = roll.Roll(moon.grid, 3, rules, tell=lambda line: None)
+    assert set(met.present()) == {0, 1}
+    moon.grid.online -= {3}
+    met.present()
+    before = len(moon.grid.sent)
+    assert set(met.present()) == {0, 1}
+    assert len(moon.grid.sent) == before
 
 
 def test_a_party_that_is_not_connected_is_named(moon: Deployment) -> None:
@@ -710,6 +746,21 @@ def test_a_site_that_takes_itself_for_another_is_refused(moon: Deployment, text:
     (moon.folder / "site-3" / "site.toml").write_text(text)
     with pytest.raises(RunError, match=message):
         moon.serve()
+
+
+def test_a_site_prepares_pixels_as_the_server_does(tmp_path: Path) -> None:
+    """Whatever kind of file they are in: the model is one."""
+    exp = Experiment(dataset="sites", model="simple-cnn", parties=1, rounds=1)
+    write_cifar10(tmp_path)
+    (tmp_path / "cifar-10-batches-py" / "test_batch").unlink()
+    prepared = []
+    for name in ("cifar-10-batches-py", "data.npz"):
+        (tmp_path / "site.toml").write_text(f"party = 0\ndata = '{name}'\nholdout = 0.0\n")
+        task = read_site(tmp_path / "site.toml", exp)[1].task
+        write_npz(tmp_path / "data.npz", task.parties[0], None, task.classes)
+        prepared.append(task.preparation.batch(task.parties[0].x, torch.arange(100)))
+    assert torch.equal(*prepared)
+    assert task.preparation == by_type(torch.uint8, 3)  # the server's
 
 
 @pytest.mark.parametrize("name", ["train.csv", "ill/Jane Doe.txt"])

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from problems import TINY, Nowhere, gaussians, train, with_algorithm
+from torch import Tensor, nn
 
 from moonfl import tree
 from moonfl.algorithms import ALGORITHMS
@@ -93,6 +94,29 @@ def test_recycled_modules_carry_nothing_over() -> None:
     fresh, _ = local_update(exp, task, Workbench(task.build), server, None, 2, 0)
     assert all(torch.equal(used.params[k], fresh.params[k]) for k in used.params)
     assert all(torch.equal(used.buffers[k], fresh.buffers[k]) for k in used.buffers)
+
+
+def test_buffers_that_are_not_saved_are_not_carried_over() -> None:
+    """They are no part of a model; that of one party must not reach the next."""
+    bench = Workbench(Counting)
+    params = {**tree.params_of(Counting()), **tree.buffers_of(Counting())}
+    model = bench.module(params)
+    start = model.noise.clone()
+    model(torch.ones(1, 2))
+    assert not torch.equal(model.noise, start)
+    bench.clear()
+    assert torch.equal(bench.module(params).noise, start)
+    assert torch.equal(Workbench(Counting).module(params).noise, start), "the same in every process"
+
+
+class Counting(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.register_buffer("noise", torch.rand(2), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.noise += 1
+        return super().forward(x)
 
 
 def test_control_variates_cover_trainable_parameters_only() -> None:

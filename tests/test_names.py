@@ -35,6 +35,11 @@ class Small(moonfl.FedAvg):
 
 
 @dataclass(frozen=True)
+class Shadow(moonfl.FedAvg):
+    lr: float = setting(0.1, "not that of the optimiser")
+
+
+@dataclass(frozen=True)
 class Halfway(moonfl.Average):
     def step(self, params, combined, memory):
         return {k: (v + combined[k]) / 2 for k, v in params.items()}, memory
@@ -138,6 +143,8 @@ def test_a_setting_of_ones_own_method_is_checked(module: Path, capsys: pytest.Ca
     assert "unknown key 'lm'; did you mean lam" in capsys.readouterr().err
     assert cli.main(["run", "algorithm=mymethod:Small", "lam=-1"]) == 2
     assert "algorithm.lam must be >= 0" in capsys.readouterr().err
+    assert cli.main(["run", "algorithm=mymethod:Shadow", "lr=0.5"]) == 2
+    assert "mymethod:Shadow has a setting lr, as every experiment has; rename it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

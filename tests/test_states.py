@@ -165,7 +165,9 @@ def test_a_sites_store_keeps_what_may_be_asked_for(tmp_path: Path) -> None:
     assert same(store.after(1, 0), state)
     assert same(store.after(1, 4), state)
     store.keep(1, 5, {}, 4)
-    assert {path.stem for path in (tmp_path / "site").iterdir()} == {"party-1-round-4", "party-1-round-5"}
+    assert same(store.after(1, 3), state), "the one before the accepted, for a server that goes back"
+    store.keep(1, 6, {}, 5)
+    assert {path.stem for path in (tmp_path / "site").iterdir()} == {f"party-1-round-{t}" for t in (4, 5, 6)}
     assert store.after(1, 5) == {}
     with pytest.raises(RunError, match="the state that party 1 left round 3 with is missing"):
         store.after(1, 2)

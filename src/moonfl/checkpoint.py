@@ -15,12 +15,22 @@ from typing import Any
 import safetensors
 
 from .errors import InputError
-from .experiment import Experiment, to_toml
+from .experiment import Experiment, read_toml, to_toml
 from .files import write_atomically
 from .states import States, labelled, load, save, unlabelled
 from .types import Server, State
 
 FORMAT = 1
+GO_BACK = (
+    "`moonfl flower run DEPLOYMENT --resume --out {run} --previous`",
+    "moonfl.federate with out='{run}', resume=True and previous=True",
+    "`moonfl resume {run} --previous`",
+)
+START_AGAIN = (
+    "`moonfl flower run DEPLOYMENT` with another --out",
+    "moonfl.federate with out='{run}' and force=True",
+    "`moonfl run {run}/experiment.toml --out {run} --force`",
+)
 STATES = ("shared", "memory", "step")  # of a Server, in its order
 
 
@@ -144,12 +154,29 @@ def _checked(folder: Path, named: dict[str, Any]) -> Path | None:
 
 def _way_out(folder: Path, exp: Experiment, found: list[Path], previous: bool) -> str:
     run = folder.parent
-    resume = "moonfl flower run DEPLOYMENT --resume --out" if over_sites(run) else "moonfl resume"
     if not previous and len(found) > 1:
         with contextlib.suppress(_DamageError):
             _index(found[1], exp)
-            return f"`{resume} {run} --previous` goes on from the checkpoint before it"
-    return f"`moonfl run {run / 'experiment.toml'} --out {run} --force` starts the run again"
+            return f"{_by(run, GO_BACK)} goes on from the checkpoint before it"
+    return start_again(run)
+
+
+def start_again(run: Path) -> str:
+    """The way out that is always there, in words."""
+    return f"{_by(run, START_AGAIN)} starts the run again"
+
+
+def _by(run: Path, ways: tuple[str, str, str]) -> str:
+    """For a run over sites, a run of moonfl.federate, any other."""
+    over_flower, in_python, here = ways
+    way = over_flower if over_sites(run) else in_python if _given(run) else here
+    return way.format(run=run)
+
+
+def _given(run: Path) -> bool:
+    with contextlib.suppress(InputError):
+        return bool(read_toml(run / "experiment.toml").get("dataset") == "given")
+    return False
 
 
 def over_sites(run: Path) -> bool:

@@ -215,7 +215,8 @@ def override(exp: Experiment, changes: list[str]) -> Experiment:
     """The experiment with `key=value` changes.
 
     A key is a field of Experiment, a setting of the algorithm (`mu=5` or `algorithm.mu=5`), or `server.KEY`.
-    `algorithm=NAME` and `server=NAME` start from that part's defaults, wherever they stand among the changes.
+    `algorithm=NAME` and `server=NAME`, wherever they stand among the changes, start from that part's defaults; where
+    the experiment has that part already, its settings stay.
     """
     pairs: dict[str, str] = {}
     for change in changes:
@@ -252,5 +253,9 @@ def valid_keys(values: dict[str, Any]) -> dict[str, tuple[str, str]]:
         for field in settings.names(find_part(part, values[part]["name"])):
             known[f"{part}.{field}"] = (part, field)
             if part == "algorithm":
+                if field in settings.names(Experiment):
+                    raise InputError(
+                        f"{values[part]['name']} has a setting {field}, as every experiment has; rename it"
+                    )
                 known[field] = (part, field)
     return known

@@ -42,6 +42,7 @@ def federate(
     *,
     out: str | Path | None = None,
     resume: bool = False,
+    previous: bool = False,
     force: bool = False,
     workers: int | None = None,
     state_memory: int | None = None,
@@ -54,8 +55,9 @@ def federate(
     module that gives features [B, F] is an encoder, and gets the projection head and the output layer; one that gives
     (z, logits) is taken as it is. `parties`: in a list, or by name, each party's (x, y) as arrays, or its torch data
     set. `test`: one test set, or a list or dict of one for each party; None: of each party's samples a share
-    (`holdout`) is held out. `out`: the run directory; with `resume`, a run that is there goes on, with `force` it is
-    overwritten. Everything else is a setting of an Experiment, such as epochs=5, lr=0.1, server=moonfl.Momentum().
+    (`holdout`) is held out. `out`: the run directory; with `resume`, a run that is there goes on (with `previous` too,
+    from its last checkpoint but one), with `force` it is overwritten. Everything else is a setting of an Experiment,
+    such as epochs=5, lr=0.1, server=moonfl.Momentum().
     """
     names, own = _each(parties, "party")
     exp = _experiment(model, len(names), algorithm, rounds, experiment)
@@ -63,10 +65,12 @@ def federate(
     engine: dict[str, Any] = {"workers": workers, "state_memory": state_memory, "task": task, "watch": watch}
     if resume and out is None:
         raise InputError("resume=True goes on with the run that out names; name it")
+    if previous and not resume:
+        raise InputError("previous=True goes with resume=True: it says from where")
     if out is not None and resume and holds_a_run(Path(out)):
         if fingerprint(api.experiment_of(Path(out))) != fingerprint(exp):
             raise InputError(f"{out} holds a run with other settings; name another out, or leave resume out")
-        return api.resume(out, **engine)
+        return api.resume(out, previous=previous, **engine)
     return api.run(exp, out, force=force, **engine)
 
 

@@ -4,6 +4,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -23,15 +24,21 @@ class Workbench:
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.build = build
         self.modules: list[nn.Module] = []
+        self.unsaved: list[Params] = []  # of each module the buffers that are in no state_dict, as they were made
         self.used = 0
 
     def module(self, params: Params) -> nn.Module:
         """A module holding `params`, this party's until `clear`."""
         if self.used == len(self.modules):
-            with torch.random.fork_rng(devices=[]):  # its start is of no importance, the caller's stream is
-                self.modules.append(self.build())
+            with torch.random.fork_rng(devices=[]):  # the caller's stream stays as it is
+                torch.manual_seed(0)  # for what is not in params, and no other party may have touched
+                made = self.build()
+            self.modules.append(made)
+            self.unsaved.append(tree.copy(tree.unsaved_buffers_of(made)))
         self.used += 1
-        return tree.load(self.modules[self.used - 1], params)
+        model = self.modules[self.used - 1]
+        tree.fill(tree.unsaved_buffers_of(model), self.unsaved[self.used - 1])
+        return tree.load(model, params)
 
     def frozen(self, params: Params) -> Frozen:
         """A model that is only read: eval mode, no gradients."""
@@ -76,7 +83,7 @@ def local_update(
         )
     party = Party(i, kept, server.params, server.buffers, server.shared, exp.lr, exp.momentum, task.supervised, frozen)
     model = bench.module(party.global_model)
-    loss_of = exp.algorithm.local_loss(party)
+    loss_of = exp.algorithm.local_loss(placed(party, torch.device(exp.device)))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds.number(exp.seed, "model", t, i))  # for what the model itself draws, such as dropout
         steps, loss = _train(exp, task, model, loss_of, data, i, t)
@@ -88,6 +95,17 @@ def local_update(
     drift = tree.norm(tree.sub(server.params, params))
     metrics = {"loss": loss, "drift": drift, **seconds, **traffic(exp, server, extra)}
     return Update(i, params, buffers, len(data.y), steps, extra, metrics), kept
+
+
+def placed(party: Party, device: torch.device) -> Party:
+    """With its tensors where the model is trained; those that travel and are kept are on the CPU."""
+    state, shared = (
+        {label: tree.to(params, device) for label, params in of.items()} for of in (party.state, party.shared)
+    )
+    return replace(
+        party, state=state, shared=shared,
+        global_params=tree.to(party.global_params, device), global_buffers=tree.to(party.global_buffers, device),
+    )  # fmt: skip
 
 
 def traffic(exp: Experiment, server: Server, extra: State) -> dict[str, float]:

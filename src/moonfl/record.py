@@ -174,7 +174,7 @@ def choices(exp: Experiment, task: Task) -> dict[str, str]:
     if exp.validation is not None:
         made["validation"] = "of rounds with the same accuracy on the validation samples the first is chosen"
     if task.batch_norm:
-        made["batch_norm"] = "weights and statistics are combined alike; a party of one sample does not train"
+        made["batch_norm"] = "statistics are averaged as FedAvg averages weights; a party of one sample does not train"
     if task.partition_note:
         made["partition"] = task.partition_note
     return made

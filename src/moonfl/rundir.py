@@ -147,8 +147,7 @@ def check_data(directory: Path, exp: Experiment, task: Task) -> None:
 
 
 def _damaged(directory: Path, path: Path, error: Exception) -> InputError:
-    again = f"`moonfl run {directory / SETTINGS} --out {directory} --force` starts the run again"
-    return InputError(f"{path} is missing or damaged ({error}); {again}")
+    return InputError(f"{path} is missing or damaged ({error}); {checkpoint.start_again(directory)}")
 
 
 def finished(exp: Experiment, facts: list[Fact]) -> bool:

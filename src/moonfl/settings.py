@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 import types
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -80,7 +81,7 @@ def allowed(hint: Any) -> str:
         return " or ".join(map(str, get_args(hint)))
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join("none" if part is type(None) else allowed(part) for part in get_args(hint))
-    return {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[hint]
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "a text that is not empty"}[hint]
 
 
 def _is_plain(hint: Any) -> bool:
@@ -97,10 +98,10 @@ def _as_type(hint: Any, value: Any) -> object:
         return None if value in (None, "none") else _as_type(inner, value)
     if hint is bool:
         return value if isinstance(value, bool) else {"true": True, "false": False}[value]
-    number = isinstance(value, int | float | str) and not isinstance(value, bool)
+    number = isinstance(value, numbers.Real | str) and not isinstance(value, bool)
     if hint is float and number and math.isfinite(float(value)):
         return float(value)
-    if hint is int and number and not isinstance(value, float):
+    if hint is int and number and isinstance(value, numbers.Integral | str):
         return int(value)
     if hint is str and isinstance(value, str) and value.encode("utf-8"):
         return value

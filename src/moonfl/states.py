@@ -4,6 +4,7 @@ Each party has two generations, tagged with the round that made them, so that a 
 state that round started from. A store with a folder of its own keeps all of them there, for a checkpoint to name.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -24,12 +25,15 @@ from .types import State, Update
 
 
 def free_memory() -> int:
-    """Bytes that processes can have without swapping."""
+    """Bytes that processes can have without swapping; in a container no more than it may have at all."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+        free = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    with contextlib.suppress(OSError, ValueError):  # ValueError: "max", no limit
+        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return free
 
 
 def state_name(party: int, round: int) -> str:
@@ -115,7 +119,7 @@ class SiteStates:
     """The store of a party that lives elsewhere than the server: its states are on its own disk, and nowhere else.
 
     The server says with each round which round of this party it accepted last. A newer state is of a round that was
-    late, refused or is repeated: it does not count.
+    late, refused or is repeated: it does not count. The one before is there for a server that goes back by a round.
     """
 
     def __init__(self, folder: Path, tidy: bool = True) -> None:
@@ -141,10 +145,12 @@ class SiteStates:
             save(Path(own) / path.name, state)
             os.replace(Path(own) / path.name, path)
         sync(self.folder)
-        for path in self.folder.glob(f"{state_name(party, 0)[:-1]}*.safetensors") if self.tidy else ():
-            made_in = path.stem.rpartition("-")[2]
-            if made_in.isdecimal() and int(made_in) < round and int(made_in) != accepted:
-                path.unlink(missing_ok=True)
+        there = {path.stem.rpartition("-")[2]: path for path in self.folder.glob(f"{state_name(party, 0)[:-1]}*")}
+        rounds = [int(number) for number in there if number.isdecimal() and self.tidy]
+        before = max((t for t in rounds if accepted is not None and t < accepted), default=None)
+        for t in rounds:
+            if t < round and t not in (accepted, before):
+                there[str(t)].unlink(missing_ok=True)
 
     def path(self, party: int, round: int) -> Path:
         return self.folder / f"{state_name(party, round)}.safetensors"

@@ -207,7 +207,10 @@ def make_builder(
         )  # fmt: skip
         return laid_out(made.to(exp.device), torch.channels_last)
 
-    made = build()
+    with torch.random.fork_rng(devices=[]):
+        made = build()
+    if exp.standardise and not standardises(made):
+        raise InputError("standardise=true: a model that gives (z, logits) itself takes samples as they are")
     if not tree.params_of(made):
         raise InputError("the model has no parameter that can be trained: all of them are frozen, or there are none")
     batch_norm = has_batch_norm(made)

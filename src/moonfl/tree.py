@@ -41,16 +41,28 @@ def buffers_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def copy(a: Params) -> Params:
-    """Fresh contiguous tensors, whatever layout the module uses: sums over them then go in one order everywhere."""
-    return {k: v.detach().clone(memory_format=torch.contiguous_format) for k, v in a.items()}
+    """Fresh contiguous tensors on the CPU, whatever layout and device the module has: what travels and is kept is
+    there, and sums over it go in one order everywhere.
+    """
+    return {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in a.items()}
+
+
+def unsaved_buffers_of(model: nn.Module) -> dict[str, Tensor]:
+    """Those that are no part of the model: its author keeps them out of its state_dict."""
+    saved = model.state_dict(keep_vars=True).keys()
+    return {name: buffer for name, buffer in model.named_buffers() if name not in saved}
+
+
+def load(model: nn.Module, params: Params) -> nn.Module:
+    """Write `params` into the model's own tensors; every name must be there."""
+    fill(params_of(model) | buffers_of(model), params)
+    return model
 
 
 @torch.no_grad()
-def load(model: nn.Module, params: Params) -> nn.Module:
-    """Write `params` into the model's own tensors; every name must be there."""
-    for name, tensor in (params_of(model) | buffers_of(model)).items():
-        tensor.copy_(params[name])
-    return model
+def fill(own: Params, values: Params) -> None:
+    for name, tensor in own.items():
+        tensor.copy_(values[name])
 
 
 def to(a: Params, device: torch.device) -> Params:

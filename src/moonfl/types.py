@@ -25,7 +25,7 @@ class Output(NamedTuple):
 
 
 Loss = Callable[[nn.Module, Batch], Tensor]  # -> a scalar
-Frozen = Callable[[Batch], Output]  # a model that is only read
+Frozen = Callable[[Batch], Output]  # a model that is only read; of the batch as it came: it may go by its rows, not x
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,8 +44,11 @@ def moments(data: Examples) -> Moments:
 
 
 def _of(values: Tensor) -> Moments:
-    mean = values.mean(dim=(0, 2))
-    return Moments(len(values) * values.shape[2], mean, (values - mean[:, None]).square().sum(dim=(0, 2)))
+    """Summed by numpy, whose order does not depend on the number of threads."""
+    own = values.cpu().numpy()
+    mean = own.mean(axis=(0, 2))
+    squares = np.square(own - mean[:, None]).sum(axis=(0, 2))
+    return Moments(len(own) * own.shape[2], torch.from_numpy(mean), torch.from_numpy(squares))
 
 
 def merge(parts: Iterable[Moments]) -> Moments:

@@ -12,6 +12,7 @@ from ..errors import InputError
 from .augment import by_type
 from .base import Dataset, Examples, Reading
 
+CHANNELS = (1, 3, 4)  # of images: grey, colours, colours and opacity
 FEW = 20  # classes of which most may be missing
 Arrays = dict[str, NDArray[np.generic]]
 
@@ -58,7 +59,7 @@ def _load(path: Path) -> Arrays:
 def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple[str, ...]) -> None:
     arrays: Arrays = {}
     for part, (x, y) in (("", train), ("_test", test)) if test is not None else (("", train),):
-        arrays |= {f"x{part}": x[torch.arange(len(y))].numpy(), f"y{part}": y.numpy()}
+        arrays |= {f"x{part}": x[torch.arange(len(y))].cpu().numpy(), f"y{part}": y.cpu().numpy()}
     np.savez(path, allow_pickle=False, classes=np.array(classes), **arrays)
 
 
@@ -101,6 +102,10 @@ def examples(
     if x.dtype.kind not in "biuf" or x.size == 0:
         raise InputError(f"{where}x{part} holds {x.dtype} {list(x.shape)}, not numbers for each sample")
     pixels = x.dtype == np.uint8 and x.ndim == 4
+    if pixels and x.shape[3] in CHANNELS and x.shape[1] > max(CHANNELS):
+        raise InputError(
+            f"{where}x{part} {list(x.shape)} has its channels last; pixels are [N, C, H, W]: x.transpose(0, 3, 1, 2)"
+        )
     values = torch.from_numpy(x.copy() if pixels else x.astype(np.int64 if whole else np.float32))
     if not pixels and not bool(torch.isfinite(values).all()):
         row = int((~torch.isfinite(values)).flatten(1).any(dim=1).nonzero()[0])

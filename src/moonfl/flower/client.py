@@ -4,11 +4,9 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from .. import tree
 from ..data.moments import moments
 from ..engines.embedded import one_thread
 from ..errors import InputError, RunError, say
@@ -18,7 +16,6 @@ from ..models.base import standardises
 from ..rundir import versions
 from ..states import SiteStates
 from ..task import Task, hash_of
-from ..types import Server
 from .records import COUNTS, HELD, Facts, RefusedError, pack, pack_update, unpack, unpack_order
 
 
@@ -89,16 +86,10 @@ def train(exp: Experiment, site: Site, message: Message) -> Message:
     check(site, order.party)
     if not order.run.isalnum():
         raise RefusedError(f"'{order.run}' is not the name of a run")
-    task, states, place = site.task, site.states(order.run), torch.device(exp.device)
+    task, states = site.task, site.states(order.run)
     state = states.after(site.party, order.accepted)
-    kept_here = None if state is None else {label: tree.to(params, place) for label, params in state.items()}
-    server = Server(
-        tree.to(order.server.params, place), tree.to(order.server.buffers, place),
-        {label: tree.to(params, place) for label, params in order.server.shared.items()},
-    )  # fmt: skip
     with one_thread():
-        bench = Workbench(task.build)
-        update, kept = local_update(exp, task, bench, server, kept_here, site.party, order.round)
+        update, kept = local_update(exp, task, Workbench(task.build), order.server, state, site.party, order.round)
     states.keep(site.party, order.round, kept, order.accepted)
     return Message(pack_update(update, order, hash_of(task.parties[site.party], *task.held.values())), reply_to=message)
 

@@ -51,6 +51,7 @@ class Roll:
     def present(self) -> dict[int, int]:
         """Party -> node, of those that are connected now; while one is missing, newcomers are asked who they are."""
         online = set(self.grid.get_node_ids())
+        self.refused = {node: why for node, why in self.refused.items() if node in online}
         old = [node for node, (when, _) in self.refused.items() if time.monotonic() - when >= ASK_AGAIN]
         if old and not self.begun:  # who was met first may have been the one that does not fit
             self.nodes, self.known = {}, {}

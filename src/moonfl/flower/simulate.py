@@ -18,7 +18,7 @@ from ..experiment import Experiment
 from ..record import Result
 from ..rundir import CHECKPOINT
 from ..states import SiteStates, States
-from ..task import Task, hash_of, make_task
+from ..task import Task, hash_of, make_task, settled
 from .client import Site, client_app
 from .roll import Roll, Rules
 from .sites import Sites
@@ -39,6 +39,7 @@ def simulate(
 ) -> Result:
     """Like api.run, by ClientApps on Ray. On a cluster (`ray_address`) every machine must see `out` and the data."""
     task = task or make_task(exp)
+    exp = settled(exp, task)
     results: list[Result | BaseException] = []
     stop, server = threading.Event(), ServerApp()
 

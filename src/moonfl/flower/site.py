@@ -8,6 +8,7 @@ import torch
 
 from .. import seeds, settings
 from ..data import source
+from ..data.augment import by_type
 from ..data.base import Dataset
 from ..data.cifar import CIFAR10, CIFAR10_CLASSES, CIFAR10_TRAIN, read_examples
 from ..data.folder import read_folder
@@ -58,7 +59,7 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
         rows, held = held_out(rows, exp.validation, seeds.rng(0, "validation", 0, config.party))
         validation = train.take(torch.from_numpy(held)).to(exp.device) if len(held) else None
     own = train.take(torch.from_numpy(rows)).to(exp.device)
-    preparation = source(exp.dataset).preparation or data.preparation
+    preparation = source(exp.dataset).preparation or by_type(own.x.dtype, len(own.x.shape) - 1)
     network = make_builder(exp, tuple(own.x.shape[1:]), own.x.dtype, len(data.classes))
     task = Task(
         network.build, {config.party: own}, test.to(exp.device), preparation, network.batch_norm, data.classes,

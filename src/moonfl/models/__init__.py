@@ -49,6 +49,9 @@ def make_encoder(model: Own, shape: tuple[int, ...]) -> nn.Module:
         raise InputError(f"model {model!r} cannot be made of {of}: {type(error).__name__}: {error}") from error
     if not isinstance(module, nn.Module):
         raise InputError(f"model {model!r} makes {type(module).__name__}, not a torch.nn.Module")
+    odd = next((name for name, value in module.state_dict().items() if not isinstance(value, torch.Tensor)), None)
+    if odd is not None:
+        raise InputError(f"model {model!r} keeps {odd}, which is no tensor; parties can send tensors only")
     return module
 
 
