@@ -122,16 +122,16 @@ def _train(
 ) -> tuple[int, float]:
     """E epochs of SGD; the number of steps and the mean loss."""
     model.train()
-    sgd = torch.optim.SGD(
-        model.parameters(), lr=exp.lr, momentum=exp.momentum, weight_decay=exp.weight_decay, fused=True
-    )
+    params = list(model.parameters())
+    sgd = torch.optim.SGD(params, lr=exp.lr, momentum=exp.momentum, weight_decay=exp.weight_decay, fused=True)
     order = seeds.rng(exp.seed, "batches", t, i)
     augmentation = seeds.rng(exp.seed, "augmentation", t, i) if exp.augment else None
     steps, total = 0, 0.0
     for epoch in range(exp.epochs):
         losses = []
         for batch in batches(data, task.preparation, exp.batch_size, order, augmentation):
-            sgd.zero_grad()
+            for param in params:
+                param.grad = None  # what sgd.zero_grad() does in a tenth of a millisecond
             loss = loss_of(model, batch)
             loss.backward()
             sgd.step()

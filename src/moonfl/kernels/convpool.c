@@ -17,58 +17,19 @@ static struct convpool shape(const struct step *step)
     return s;
 }
 
-typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
-#if defined(__clang__)
-#define PICK(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
-#else
-typedef int32_t places __attribute__((vector_size(16)));
-#define PICK(a, b, i, j, k, l) __builtin_shuffle(a, b, (places){i, j, k, l})
-#endif
-
-/* Four rows of four floats, `from_row` apart, become columns. */
-static INLINE void turn(const float *from, long from_row, float *to, long to_row)
+/* n rows of `count` floats -> [16 / width][count][width], lanes past n zero */
+static void to_lanes(const float *from, long count, int n, int width, float *to)
 {
-    quad in[4], half[4];
-    UNROLL for (int i = 0; i < 4; i++) in[i] = *(const quad *)(from + i * from_row);
-    UNROLL for (int i = 0; i < 2; i++) {
-        half[2 * i] = PICK(in[2 * i], in[2 * i + 1], 0, 4, 1, 5);
-        half[2 * i + 1] = PICK(in[2 * i], in[2 * i + 1], 2, 6, 3, 7);
-    }
-    UNROLL for (int i = 0; i < 2; i++) {
-        *(quad *)(to + 2 * i * to_row) = PICK(half[i], half[i + 2], 0, 1, 4, 5);
-        *(quad *)(to + (2 * i + 1) * to_row) = PICK(half[i], half[i + 2], 2, 3, 6, 7);
-    }
+    if (n < LANES) memset(to, 0, sizeof(float) * count * LANES);
+    for (int first = 0; first < n; first += width, to += count * width)
+        transpose(from + first * count, n - first < width ? n - first : width, count, count, to, width);
 }
 
-/* n rows of `count` floats -> [count][16], lanes past n zero */
-static void to_lanes(const float *from, long count, int n, float *to)
+/* [O][C][K][K] -> for each tile of channels [K][C][K][TILE] */
+static void pack_tiles(const struct convpool *s, const float *w, float *to)
 {
-    long e = 0;
-    if (n == LANES)
-        for (; e + 4 <= count; e += 4)
-            UNROLL for (int lane = 0; lane < LANES; lane += 4)
-                turn(from + lane * count + e, count, to + e * LANES + lane, LANES);
-    for (; e < count; e++)
-        for (int lane = 0; lane < LANES; lane++) to[e * LANES + lane] = lane < n ? from[lane * count + e] : 0.0f;
-}
-
-/* and back */
-static void from_lanes(const float *from, long count, int n, float *to)
-{
-    long e = 0;
-    if (n == LANES)
-        for (; e + 4 <= count; e += 4)
-            UNROLL for (int lane = 0; lane < LANES; lane += 4)
-                turn(from + e * LANES + lane, LANES, to + lane * count + e, count);
-    for (; e < count; e++)
-        for (int lane = 0; lane < n; lane++) to[lane * count + e] = from[e * LANES + lane];
-}
-
-/* [O][C][K][K] -> for each tile of channels [K][C][K][tile] */
-static void pack_tiles(const struct convpool *s, int tile, const float *w, float *to)
-{
-    for (int o = 0; o < s->o; o += tile) {
-        const int n = s->o - o < tile ? s->o - o : tile;
+    for (int o = 0; o < s->o; o += TILE) {
+        const int n = s->o - o < TILE ? s->o - o : TILE;
         for (int kh = 0; kh < s->k; kh++)
             for (int c = 0; c < s->c; c++)
                 for (int kw = 0; kw < s->k; kw++)
@@ -106,12 +67,12 @@ int convpool_forward(const struct step *step, const float *x, int64_t n)
     float *tiles = scratch(weights + (inputs + outputs) * LANES);
     if (!tiles) return -1;
     float *xs = tiles + weights, *ys = xs + inputs * LANES;
-    pack_tiles(&s, chosen->tile, step->w, tiles);
+    pack_tiles(&s, step->w, tiles);
     for (int64_t i = 0; i < n; i += LANES) {
         const int samples = n - i < LANES ? (int)(n - i) : LANES;
-        to_lanes(x + i * inputs, inputs, samples, xs);
+        to_lanes(x + i * inputs, inputs, samples, chosen->lanes, xs);
         chosen->forward(&s, xs, tiles, step->b, ys, step->arg ? step->arg + i * outputs : 0);
-        from_lanes(ys, outputs, samples, step->y + i * outputs);
+        transpose(ys, outputs, samples, LANES, step->y + i * outputs, outputs);
     }
     return 0;
 }

@@ -1,7 +1,8 @@
 /* Convolution (KxK, stride 1, no padding) + ReLU + 2x2 max-pool, forward and backward.
  *
- * Forward: a lane is a sample, so that 3, 6 or 16 channels waste nothing. Sixteen samples are transposed to
- * [H][W][C][16] and every weight meets a register full of samples.
+ * Forward: a lane is a sample, so that 3, 6 or 16 channels waste nothing. The samples of a register are transposed to
+ * [H][W][C][VL], of which the rows under the kernel stay in the first cache, and every weight meets a register full of
+ * samples.
  *
  * Backward: a lane is a position in a row of the kernel. After ReLU and max-pool only one of four outputs carries a
  * gradient, and only where it is positive, so both gradients are sums over the short rows at the arg-max: a quarter
@@ -9,36 +10,41 @@
  * in registers.
  */
 
-/* T channels of one pooled pixel, VL samples. x: the window's corner, [W][C][16] rows; w: [K][C][K][T]. */
+/* T channels of one pooled pixel, VL samples. x: the window's corner, [W][C][VL] rows; w: [K][C][K][T]. */
 static INLINE void NAME(pixel)(const int T, const int K, const struct convpool *s, const float *x, const float *w,
                                const float *bias, float *y, uint8_t *arg)
 {
-    V sum[TILE][4]; /* the four places of the 2x2 window */
-    const long column = LANES * s->c, row = column * s->w;
-    UNROLL for (int o = 0; o < T; o++)
-        UNROLL for (int q = 0; q < 4; q++) sum[o][q] = bias[o] - (V){0};
-    for (int kh = 0; kh < K; kh++)
-        for (int c = 0; c < s->c; c++) {
-            const float *at = x + kh * row + c * LANES;
-            UNROLL for (int kw = 0; kw < K; kw++, at += column, w += T) {
-                V weight[TILE]; /* these, the sums and one input fill the registers */
-                UNROLL for (int o = 0; o < T; o++) weight[o] = w[o] - (V){0};
-                UNROLL for (int q = 0; q < 4; q++) {
-                    const V input = LOAD(at + q / 2 * row + q % 2 * column);
-                    UNROLL for (int o = 0; o < T; o++) sum[o][q] += input * weight[o];
+    const long column = VL * s->c, row = column * s->w;
+    V best[TILE];
+    M place[TILE];
+    UNROLL for (int o = 0; o < T; o++) best[o] = -__builtin_inff() - (V){0}, place[o] = (M){0};
+    for (int first = 0; first < 4; first += PLACES, x += row) { /* of the four places of the 2x2 window */
+        V sum[TILE][PLACES];
+        const float *weight = w;
+        UNROLL for (int o = 0; o < T; o++)
+            UNROLL for (int q = 0; q < PLACES; q++) sum[o][q] = bias[o] - (V){0};
+        for (int kh = 0; kh < K; kh++)
+            for (int c = 0; c < s->c; c++) {
+                const float *at = x + kh * row + c * VL;
+                UNROLL for (int kw = 0; kw < K; kw++, at += column, weight += T) {
+                    V input[PLACES]; /* these, the sums and one weight are in registers */
+                    UNROLL for (int q = 0; q < PLACES; q++) input[q] = LOAD(at + q / 2 * row + q % 2 * column);
+                    UNROLL for (int o = 0; o < T; o++) {
+                        const V factor = weight[o] - (V){0};
+                        UNROLL for (int q = 0; q < PLACES; q++) sum[o][q] += input[q] * factor;
+                    }
                 }
             }
-        }
+        UNROLL for (int o = 0; o < T; o++)
+            UNROLL for (int q = 0; q < PLACES; q++) { /* the first maximum wins, and a NaN wins: as in torch */
+                M better = (sum[o][q] > best[o]) | (sum[o][q] != sum[o][q]);
+                best[o] = (V)(((M)sum[o][q] & better) | ((M)best[o] & ~better));
+                place[o] = (((M){0} + (first + q)) & better) | (place[o] & ~better);
+            }
+    }
     UNROLL for (int o = 0; o < T; o++) {
-        V best = sum[o][0];
-        M place = {0};
-        UNROLL for (int q = 1; q < 4; q++) { /* the first maximum wins, and a NaN wins: as in torch */
-            M better = (sum[o][q] > best) | (sum[o][q] != sum[o][q]);
-            best = (V)(((M)sum[o][q] & better) | ((M)best & ~better));
-            place = (((M){0} + q) & better) | (place & ~better);
-        }
-        STORE(y + o * s->channel * LANES, (V)((M)best & ~(best <= 0.0f)));
-        if (arg) *(NAME(bytes) *)(arg + o * s->channel * LANES) = __builtin_convertvector(place, NAME(bytes));
+        STORE(y + o * s->channel * LANES, (V)((M)best[o] & ~(best[o] <= 0.0f)));
+        if (arg) *(NAME(bytes) *)(arg + o * s->channel * LANES) = __builtin_convertvector(place[o], NAME(bytes));
     }
 }
 
@@ -51,33 +57,32 @@ static INLINE void NAME(pixel_k)(const int T, const struct convpool *s, const fl
     else NAME(pixel)(T, s->k, s, x, w, bias, y, arg);
 }
 
-/* Sixteen samples: x [H][W][C][16], w packed by `pack_tiles`, y and arg [elements][16]. */
+/* Sixteen samples: x [16 / VL][H][W][C][VL], w packed by `pack_tiles`, y and arg [elements][16]. */
 static void NAME(forward)(const struct convpool *s, const float *x, const float *w, const float *bias, float *y,
                           uint8_t *arg)
 {
-    for (int py = 0; py < s->ph; py++)
-        for (int o = 0; o < s->o; o += TILE) {
-            const int tile = s->o - o < TILE ? s->o - o : TILE;
-            const float *tile_w = w + (long)o * s->c * s->k * s->k;
-            for (int px = 0; px < s->pw; px++)
-                for (int lane = 0; lane < LANES; lane += VL) {
-                    const float *corner = x + ((2L * py * s->w + 2 * px) * s->c) * LANES + lane;
+    const long inputs = (long)s->c * s->h * s->w;
+    for (int lane = 0; lane < LANES; lane += VL, x += inputs * VL)
+        for (int py = 0; py < s->ph; py++)
+            for (int o = 0; o < s->o; o += TILE) {
+                const int tile = s->o - o < TILE ? s->o - o : TILE;
+                const float *tile_w = w + (long)o * s->c * s->k * s->k;
+                for (int px = 0; px < s->pw; px++) {
+                    const float *corner = x + (2L * py * s->w + 2 * px) * s->c * VL;
                     const long e = (o * s->channel + (py * s->pw + px) * s->pixel) * LANES + lane;
                     uint8_t *a = arg ? arg + e : 0;
                     switch (tile) {
 #define CASE(t) case t: NAME(pixel_k)(t, s, corner, tile_w, bias + o, y + e, a); break
                         CASE(1);
                         CASE(2);
-#if TILE > 2
                         CASE(3);
                         CASE(4);
                         CASE(5);
                         CASE(6);
-#endif
 #undef CASE
                     }
                 }
-        }
+            }
 }
 
 /* Gradient of one channel's weights from one sample: rows at the arg-max, R rows of N vectors. */

@@ -7,18 +7,13 @@ int dense_forward(const struct step *step, const float *x, int64_t n)
 {
     const long inputs = step->inputs, outputs = step->outputs;
     const float *w = step->w;
-    const long width = round_up(outputs);
+    const long width = (round_up(outputs) / LANES | 1) * LANES; /* odd in cache lines: columns do not fall on each other */
     float *turned = scratch(inputs * width + width); /* w' [I][O], and b, with zeros up to whole vectors */
     if (!turned) return -1;
     float *start = turned + inputs * width;
-    for (long i = 0; i < inputs; i += LANES) { /* in blocks that stay in the cache */
-        const long end = i + LANES < inputs ? i + LANES : inputs;
-        for (long o = 0; o < outputs; o++)
-            for (long k = i; k < end; k++) turned[k * width + o] = w[o * inputs + k];
-        for (long k = i; k < end; k++)
-            for (long o = outputs; o < width; o++) turned[k * width + o] = 0.0f;
-    }
-    for (long o = 0; o < width; o++) start[o] = o < outputs ? step->b[o] : 0.0f;
+    memset(turned, 0, sizeof(float) * (inputs + 1) * width);
+    transpose(w, outputs, inputs, inputs, turned, width);
+    memcpy(start, step->b, sizeof(float) * outputs);
     const int relu = step->relu != 0;
     const struct product p = {n, outputs, inputs, x, inputs, 1, turned, width, start, step->y, outputs, relu};
     chosen->product(&p, 0);

@@ -7,6 +7,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define LANES 16 /* samples in a block; the most floats in a register */
+#define TILE 6   /* output channels of a convolution summed at a time */
 #define INLINE inline __attribute__((always_inline))
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -67,7 +68,7 @@ struct product {
 
 /* What an instruction set has. */
 struct kernels {
-    int lanes, tile;
+    int lanes;
     void (*forward)(const struct convpool *, const float *x, const float *w, const float *bias, float *y, uint8_t *arg);
     void (*weight_gradient)(const struct convpool *, const float *x, const struct active *, int count, float *gw);
     void (*input_gradient)(const struct convpool *, const float *w, const struct active *, int count, float *dx);
@@ -77,6 +78,8 @@ struct kernels {
 
 extern const struct kernels *chosen; /* the one in use */
 float *scratch(size_t floats);       /* working memory of this thread, kept from call to call; NULL: no memory */
+/* Column c of `from`, whose rows are from_row floats apart, becomes row c of `to`. */
+void transpose(const float *from, long rows, long columns, long from_row, float *to, long to_row);
 static inline long round_up(long n) { return (n + LANES - 1) / LANES * LANES; }
 
 extern const struct kernels kernels_base;

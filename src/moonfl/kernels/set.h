@@ -1,6 +1,6 @@
 /* One instruction set. Included once for each, which defines
  *   VL     floats in a vector register
- *   TILE   output channels of a convolution whose sums are kept in registers at a time
+ *   PLACES places of the 2x2 window whose sums, for TILE channels, are kept in registers at a time: 2 or 4
  *   ROWS   rows of a matrix product whose sums are
  *   NAME() the suffix of its functions
  */
@@ -30,5 +30,5 @@ static float NAME(multiply_add)(long n)
 }
 
 const struct kernels NAME(kernels) = {
-    VL, TILE, NAME(forward), NAME(weight_gradient), NAME(input_gradient), NAME(product), NAME(multiply_add),
+    VL, NAME(forward), NAME(weight_gradient), NAME(input_gradient), NAME(product), NAME(multiply_add),
 };

@@ -5,7 +5,7 @@
 #pragma GCC target("avx2,fma")
 #endif
 #define VL 8
-#define TILE 2
+#define PLACES 2
 #define ROWS 6
 #define NAME(x) x##_avx2
 #include "set.h"

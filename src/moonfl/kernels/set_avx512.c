@@ -5,7 +5,7 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")
 #endif
 #define VL 16
-#define TILE 6
+#define PLACES 4
 #define ROWS 12
 #define NAME(x) x##_avx512
 #include "set.h"

@@ -1,5 +1,5 @@
 #define VL 4
-#define TILE 2
+#define PLACES 2
 #define ROWS 6
 #define NAME(x) x##_base
 #include "set.h"
