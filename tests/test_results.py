@@ -1,12 +1,15 @@
 """The published results: the page is what the stored facts give, and the facts are those of whole runs."""
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from moonfl.experiment import from_toml
 from moonfl.reproduce import name_of
-from moonfl.targets import TARGETS
+from moonfl.targets import TARGETS, preset
 
 ROOT = Path(__file__).parents[1]
 MAKE = runpy.run_path(str(ROOT / "results" / "make.py"))
@@ -55,3 +58,43 @@ def test_a_changed_fact_changes_the_page() -> None:
         assert any(path.read_text() != text for path, text in made.items())
     finally:
         STORED[name].rounds[-1]["accuracy"] = before
+
+
+def percent(words: str, number: int = -1) -> str:
+    """The accuracy of the run that `moonfl run WORDS` gives, after its last or another round."""
+    (run,) = (run for run in STORED.values() if MAKE["command"](from_toml(run.path / "experiment.toml")) == words)
+    return f"{100 * run.rounds[number if number < 0 else number - 1]['accuracy']:.1f}"
+
+
+def curves(method: str) -> np.ndarray:
+    """Its accuracies on the paper's partition, [seed, round]."""
+    exp = preset("cifar10", method)
+    runs = [STORED[name_of(replace(exp, seed=seed))] for seed in MAKE["SEEDS"]]
+    return np.array([[fact["accuracy"] for fact in run.rounds] for run in runs])
+
+
+def test_the_notes_say_what_the_runs_say() -> None:
+    """The figures in results/notes.md that are in no table."""
+    notes = " ".join((ROOT / "results" / "notes.md").read_text().split())
+    moon, fedavg, fedprox = curves("moon"), curves("fedavg"), curves("fedprox")
+    level = {name: (of >= 0.663).argmax(axis=1) + 1 for name, of in (("moon", moon), ("fedavg", fedavg))}
+    from_here = np.flatnonzero(~(moon > fedavg).all(axis=0)).max() + 2  # the round after the last that is not
+    solo = "moonfl run cifar10-solo"
+    for said in (
+        f"passes the paper's final 66.3 % in round {level['fedavg'].max()} at the latest",
+        f"({level['moon'].min()} to {level['moon'].max()}, the paper 27)",
+        f"(seed 0: {100 * moon[0, 2]:.1f} against {100 * fedavg[0, 2]:.1f} % after the third round)",
+        f"in every round from the {from_here}th on, in all three seeds",
+        f"seed 1 has {100 * fedavg[1, 97]:.1f} % in round 98 and {100 * fedavg[1, 99]:.1f} % in round 100",
+        f"Without the head we find {percent(f'{solo} head=false')} ±",
+        f"(seed 0: {percent(f'{solo} epochs=100')} % after 100, {percent(solo)} % after 300)",
+        f"30 epochs has {percent(f'{solo} epochs=30 augment=false')} % in place of {percent(f'{solo} epochs=30')})",
+        f"0.03 have {percent(f'{solo} epochs=30 lr=0.003')} and {percent(f'{solo} epochs=30 lr=0.03')} %",
+        "seeds 1, 2 and 3 have {}, {} and {} %".format(
+            *(percent(f"{solo} partition_seed={p} epochs=30") for p in (1, 2, 3))
+        ),
+        "runs of 30 epochs have {} and {} %".format(*(percent(f"{solo} epochs=30 seed={s}") for s in (1, 2))),
+    ):
+        assert said in notes
+    assert (moon[:, -1] > fedavg[:, -1]).all()
+    assert (moon[:, -1] > fedprox[:, -1]).sum() == 2
