@@ -41,7 +41,7 @@ def test_where_nothing_varies_there_is_nothing_to_lay_out(z: NDArray[np.float64]
 
 def test_one_dimension_and_two_points_are_laid_out() -> None:
     one, two = np.arange(40.0)[:, None], np.repeat(np.eye(2, 5), 20, axis=0)
-    for z in (one, two):
+    for z in (one, two, two * 1e-30):
         points = np.array(tsne(z.astype(np.float32)))
         assert np.isfinite(points).all()
         assert np.ptp(points) > 0
@@ -53,12 +53,13 @@ def test_a_collapsed_network_ends_its_run(tmp_path: Path) -> None:
     assert len(moonfl.run(exp, tmp_path / "run", workers=1).rounds) == 2
 
 
-def test_a_name_that_no_model_has_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    exp = Experiment(algorithm=Averaged(), parties=3, rounds=2, epochs=1)
-    with pytest.raises(InputError, match="of Averaged calls a model 'averaged'"):
+@pytest.mark.parametrize("names", [("averaged",), ("global", "party0"), ("party0", "party1")])
+def test_models_that_reports_do_not_know_are_refused_in_the_first_round(names: tuple[str, ...], tmp_path: Path) -> None:
+    class Named(FedAvg):
+        def deployed(self, server: Server) -> dict[str, Params]:
+            return {name: {**server.params, **server.buffers} for name in names}
+
+    exp = Experiment(algorithm=Named(), parties=3, rounds=2, epochs=1)
+    with pytest.raises(InputError, match=f"of Named gives {', '.join(names)}; it must give"):
         moonfl.run(exp, tmp_path / "run", workers=1)
-
-
-class Averaged(FedAvg):
-    def deployed(self, server: Server) -> dict[str, Params]:
-        return {"averaged": {**server.params, **server.buffers}}
+    assert not (tmp_path / "run" / "rounds.jsonl").read_text()

@@ -67,6 +67,25 @@ def test_the_callers_random_numbers_stay_as_they_are() -> None:
     assert torch.equal(torch.rand(2), expected)
 
 
+class RandomFeatures(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("directions", torch.randn(5, 30), persistent=False)
+        self.layer = nn.Linear(30, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(torch.cos(x @ self.directions))
+
+
+def test_a_model_is_given_back_with_the_unsaved_buffers_it_was_trained_with() -> None:
+    x, y = clusters(300, 9)
+    result = moonfl.federate(RandomFeatures, PARTIES, test=(x, y), **QUICK)
+    state = torch.random.get_rng_state()
+    found = result.model(torch.from_numpy(x).float()).logits.argmax(dim=1).numpy()
+    assert result.accuracy == pytest.approx((found == y).mean())
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
 def test_it_learns_and_gives_history_and_directory(tmp_path: Path) -> None:
     result = moonfl.federate(encoder, PARTIES, out=tmp_path / "run", **(QUICK | {"rounds": 8, "epochs": 4}))
     assert result.accuracy > 0.95
@@ -160,7 +179,7 @@ def test_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
         moonfl.federate(encoder, PARTIES, out=tmp_path / "run", resume=True, **(settings | {"lr": 0.5}))
     with pytest.raises(InputError, match="other shapes"):
         moonfl.federate(lambda: nn.Linear(5, 2), PARTIES, out=tmp_path / "run", resume=True, **settings)
-    with pytest.raises(InputError, match="already holds a run"):
+    with pytest.raises(InputError, match="already holds a run; resume=True goes on with it, force=True overwrites"):
         moonfl.federate(encoder, PARTIES, out=tmp_path / "run", **settings)
     with pytest.raises(InputError, match=r"handed to moonfl\.federate"):
         moonfl.resume(tmp_path / "run")
@@ -176,7 +195,7 @@ def test_a_damaged_checkpoint_has_a_way_out(tmp_path: Path) -> None:
     again = moonfl.federate(encoder, PARTIES, out=out, resume=True, previous=True, **settings)
     assert same(again.models, whole.models)
     (out / "partition.json").write_text("")
-    with pytest.raises(InputError, match=rf"moonfl\.federate with out='{out}' and force=True starts the run again"):
+    with pytest.raises(InputError, match=rf"moonfl\.federate with out='{out}' and force=True in place of"):
         moonfl.federate(encoder, PARTIES, out=out, resume=True, **settings)
     assert same(moonfl.federate(encoder, PARTIES, out=out, force=True, **settings).models, whole.models)
 
@@ -245,6 +264,7 @@ WRONG = [
     ({"model": lambda: nn.Unflatten(1, (5, 1))}, r"gives \[2, 5, 1\]; it must give features"),
     ({"resume": True}, "name it"),
     ({"previous": True}, "previous=True goes with resume=True"),
+    ({"out": "run", "resume": True, "force": True}, "give one of them"),
     ({"model": Both, "standardise": True}, "a model that gives .z, logits. itself takes samples as they are"),
     ({"model": Extra}, "keeps _extra_state, which is no tensor"),
     ({"model": "mlp", "parties": made((8, 9, 3), np.uint8)}, "has its channels last"),

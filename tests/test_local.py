@@ -119,6 +119,35 @@ class Counting(nn.Linear):
         return super().forward(x)
 
 
+class Masked(nn.Linear):
+    """Makes a buffer when it needs one, anew for batches of another size, and one it has forgotten to be told of."""
+
+    mask: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.register_buffer("mask", None, persistent=False)
+        self.register_buffer("row", torch.ones(2).expand(3, 2), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.mask is None or len(self.mask) != len(x):
+            self.mask = torch.ones(len(x), 1)
+        if not hasattr(self, "late"):
+            self.register_buffer("late", torch.zeros(2), persistent=False)
+        return super().forward(x * self.mask) + self.late
+
+
+def test_buffers_that_a_forward_pass_makes_are_its_own() -> None:
+    bench, params = Workbench(Masked), tree.params_of(Masked())
+    for size in (1, 3):
+        bench.clear()
+        model = bench.module(params)
+        assert model.mask is None
+        assert not hasattr(model, "late")
+        model(torch.ones(size, 2))
+        assert "late" in dict(model.named_buffers())
+
+
 def test_control_variates_cover_trainable_parameters_only() -> None:
     exp, task = with_algorithm(TINY, "scaffold"), gaussians(batch_norm=True)
     server = init_server(exp, task)

@@ -20,6 +20,7 @@ from .types import Output, Params, Server, Update
 
 LOOKED_AT = 10_000  # training samples of all parties together that their accuracy is taken over
 ROUNDING = 1e-6  # of float32: what varies by less, relative to its size, does not vary
+TINY = 1e-15  # squares of what is smaller are 0 in float32, or have lost digits
 POINTS = 400  # test samples in a t-SNE figure, and behind a similarity
 
 
@@ -74,13 +75,16 @@ def tsne(z: NDArray[np.float32]) -> list[list[float]]:
     """Two dimensions that keep neighbours together; the same points every time.
 
     In one thread: few points need no more, and on a busy machine OpenMP's threads wait for each other for minutes.
-    Where nothing varies, as when all units are dead, scikit-learn divides by 0 and ends the process.
+    Where nothing varies, as when all units are dead, or squares of distances are 0, scikit-learn divides by 0 and ends
+    the process.
     """
     from sklearn.manifold import TSNE  # slow to import, and needed once in a run
     from threadpoolctl import threadpool_limits
 
     if len(z) < 4 or not np.isfinite(z).all() or np.ptp(z, axis=0).max() <= ROUNDING * np.abs(z).max():
         return [[0.0, 0.0] for _ in z]
+    if np.abs(z).max() < TINY:
+        z = z / np.abs(z).max()
     z = np.pad(z, ((0, 0), (0, max(0, 2 - z.shape[1]))))
     with threadpool_limits(1):
         made = TSNE(perplexity=min(30, (len(z) - 1) // 3), init="pca", random_state=0).fit_transform(z)

@@ -28,7 +28,7 @@ GO_BACK = (
 )
 START_AGAIN = (
     "`moonfl flower run DEPLOYMENT` with another --out",
-    "moonfl.federate with out='{run}' and force=True",
+    "moonfl.federate with out='{run}' and force=True in place of resume=True",
     "`moonfl run {run}/experiment.toml --out {run} --force`",
 )
 STATES = ("shared", "memory", "step")  # of a Server, in its order

@@ -47,7 +47,7 @@ class Blueprint:
 
     def network(self, params: Params) -> nn.Module:
         """As the run evaluates it: for samples that are prepared."""
-        return tree.load(self.build(), params).eval()
+        return tree.load(tree.made(self.build), params).eval()
 
     def deployed(self, params: Params) -> Deployed:
         return Deployed(self.network(params), self.shape, self.dtype, self.preparation).eval()

@@ -67,6 +67,8 @@ def federate(
         raise InputError("resume=True goes on with the run that out names; name it")
     if previous and not resume:
         raise InputError("previous=True goes with resume=True: it says from where")
+    if force and resume:
+        raise InputError("resume=True goes on with a run and force=True overwrites it: give one of them")
     if out is not None and resume and holds_a_run(Path(out)):
         if fingerprint(api.experiment_of(Path(out))) != fingerprint(exp):
             raise InputError(f"{out} holds a run with other settings; name another out, or leave resume out")

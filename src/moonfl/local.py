@@ -3,7 +3,7 @@
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -24,20 +24,19 @@ class Workbench:
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.build = build
         self.modules: list[nn.Module] = []
-        self.unsaved: list[Params] = []  # of each module the buffers that are in no state_dict, as they were made
+        self.unsaved: list[
+            Mapping[tuple[str, str], Tensor | None]
+        ] = []  # of each the buffers in no state_dict, as made
         self.used = 0
 
     def module(self, params: Params) -> nn.Module:
         """A module holding `params`, this party's until `clear`."""
         if self.used == len(self.modules):
-            with torch.random.fork_rng(devices=[]):  # the caller's stream stays as it is
-                torch.manual_seed(0)  # for what is not in params, and no other party may have touched
-                made = self.build()
-            self.modules.append(made)
-            self.unsaved.append(tree.copy(tree.unsaved_buffers_of(made)))
+            self.modules.append(tree.made(self.build))
+            self.unsaved.append(tree.unsaved_buffers_of(self.modules[-1]))
         self.used += 1
         model = self.modules[self.used - 1]
-        tree.fill(tree.unsaved_buffers_of(model), self.unsaved[self.used - 1])
+        tree.restore_unsaved(model, self.unsaved[self.used - 1])
         return tree.load(model, params)
 
     def frozen(self, params: Params) -> Frozen:

@@ -95,7 +95,7 @@ class Recorder:
     def log(self, t: int, server: Server, updates: list[Update], scores: dict[str, Score]) -> bool:
         """Keep and tell the facts of a round; whether it was the last."""
         now = time.perf_counter()
-        check_names(self.exp, scores)
+        check_names(self.exp, server, updates)
         if not all(math.isfinite(part.loss) for of in scores.values() for part in (of, of.validation) if part):
             raise DivergenceError(
                 f"after round {t + 1} the combined model's loss is not finite: training has diverged; "
@@ -132,14 +132,15 @@ class Recorder:
         )
 
 
-def check_names(exp: Experiment, scores: dict[str, Score]) -> None:
+def check_names(exp: Experiment, server: Server, updates: list[Update]) -> None:
     """Of models; reports and exports go by them."""
-    for name in scores:
-        if name != GLOBAL and not re.fullmatch(r"party\d+", name):
-            raise InputError(
-                f"deployed() of {type(exp.algorithm).__name__} calls a model '{name}'; a model is called {GLOBAL}, or "
-                "party0, party1, ... where each party has its own"
-            )
+    names = exp.algorithm.deployed(server).keys()
+    own = {f"party{u.party}" for u in updates if u.num_steps > 0}
+    if names != {GLOBAL} and not (own <= names and all(re.fullmatch(r"party\d+", name) for name in names)):
+        raise InputError(
+            f"deployed() of {type(exp.algorithm).__name__} gives {', '.join(names)}; it must give one model, called "
+            f"{GLOBAL}, or one for each party that trained: party0, party1, ..."
+        )
 
 
 def summarise(scores: dict[str, Score]) -> Fact:

@@ -56,9 +56,10 @@ def new_directory(out: Path, force: bool, exp: Experiment, task: Task, choices: 
     with locked(out):
         finish_replacing(out)
         if not force and holds_a_run(out):
+            in_python, typed = ("resume=True", "force=True", "out"), (f"`moonfl resume {out}`", "--force", "--out")
+            go_on, anew, other = in_python if exp.dataset == "given" else typed
             raise InputError(
-                f"{out} already holds a run; `moonfl resume {out}` goes on with it, --force overwrites it, "
-                "another --out keeps it"
+                f"{out} already holds a run; {go_on} goes on with it, {anew} overwrites it, another {other} keeps it"
             )
         _stage(out, {PARTITION: json.dumps(task.dealt()), SETTINGS: to_toml(exp, noted)})
         finish_replacing(out)

@@ -1,7 +1,8 @@
 """The one store of party states, in memory up to a budget and on disk above it.
 
-Each party has two generations, tagged with the round that made them, so that a repeated round starts from the
-state that round started from. A store with a folder of its own keeps all of them there, for a checkpoint to name.
+Each party has two generations (at a site three, for a server that goes back), tagged with the round that made them, so
+that a repeated round starts from the state that round started from. A store with a folder of its own keeps all of them
+there, for a checkpoint to name.
 """
 
 import contextlib
@@ -55,20 +56,20 @@ def num_bytes(state: State) -> int:
     return sum(map(tree.num_bytes, state.values()))
 
 
-def save(path: Path, state: State) -> None:
+def save(path: Path, state: State, note: str = "") -> None:
     """All of it or nothing, whenever the power goes."""
     with atomic(path) as temporary:
-        write(temporary, state)
+        write(temporary, state, note)
 
 
-def write(path: Path, state: State) -> None:
-    """Tensors are numbered; their names are in the head."""
+def write(path: Path, state: State, note: str = "") -> None:
+    """Tensors are numbered; their names are in the head, as is the note."""
     names = [(label, name) for label, params in state.items() for name in params]
     tensors = {
         str(k): state[label][name].clone(memory_format=torch.contiguous_format) for k, (label, name) in enumerate(names)
     }
     try:
-        save_file(tensors, path, {"labels": json.dumps(list(state)), "names": json.dumps(names)})
+        save_file(tensors, path, {"labels": json.dumps(list(state)), "names": json.dumps(names), "note": note})
     except safetensors.SafetensorError as error:
         raise RunError(f"{path} cannot be written: {error}") from None
 
@@ -142,15 +143,23 @@ class SiteStates:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(party, round)
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".writing-") as own:  # two may be at the same round
-            save(Path(own) / path.name, state)
+            save(Path(own) / path.name, state, json.dumps(accepted))
             os.replace(Path(own) / path.name, path)
         sync(self.folder)
         there = {path.stem.rpartition("-")[2]: path for path in self.folder.glob(f"{state_name(party, 0)[:-1]}*")}
         rounds = [int(number) for number in there if number.isdecimal() and self.tidy]
-        before = max((t for t in rounds if accepted is not None and t < accepted), default=None)
+        wanted = (accepted, None if accepted is None else self._before(party, accepted))
         for t in rounds:
-            if t < round and t not in (accepted, before):
+            if t < round and t not in wanted:
                 there[str(t)].unlink(missing_ok=True)
+
+    def _before(self, party: int, round: int) -> int | None:
+        """The round that was the last accepted one when `round` began."""
+        unread = contextlib.suppress(OSError, ValueError, KeyError, safetensors.SafetensorError)
+        with unread, safetensors.safe_open(self.path(party, round), "pt") as file:
+            number = json.loads(file.metadata()["note"])
+            return None if number is None else int(number)
+        return None
 
     def path(self, party: int, round: int) -> Path:
         return self.folder / f"{state_name(party, round)}.safetensors"

@@ -47,22 +47,40 @@ def copy(a: Params) -> Params:
     return {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in a.items()}
 
 
-def unsaved_buffers_of(model: nn.Module) -> dict[str, Tensor]:
-    """Those that are no part of the model: its author keeps them out of its state_dict."""
-    saved = model.state_dict(keep_vars=True).keys()
-    return {name: buffer for name, buffer in model.named_buffers() if name not in saved}
-
-
-def load(model: nn.Module, params: Params) -> nn.Module:
-    """Write `params` into the model's own tensors; every name must be there."""
-    fill(params_of(model) | buffers_of(model), params)
-    return model
+def made(build: Callable[[], nn.Module]) -> nn.Module:
+    """A module to load params into. What of it is no param is the same in every process, wherever it is made."""
+    with torch.random.fork_rng(devices=[]):  # the caller's stream stays as it is
+        torch.manual_seed(0)
+        return build()
 
 
 @torch.no_grad()
-def fill(own: Params, values: Params) -> None:
-    for name, tensor in own.items():
-        tensor.copy_(values[name])
+def load(model: nn.Module, params: Params) -> nn.Module:
+    """Write `params` into the model's own tensors; every name must be there."""
+    for name, tensor in (params_of(model) | buffers_of(model)).items():
+        tensor.copy_(params[name])
+    return model
+
+
+def unsaved_buffers_of(model: nn.Module) -> dict[tuple[str, str], Tensor | None]:
+    """Copies of those that are no part of the model, which its author keeps out of its state_dict; by their module's
+    name and their own.
+    """
+    return {
+        (owner, name): None if buffer is None else buffer.clone()
+        for owner, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+        if name in module._non_persistent_buffers_set
+    }
+
+
+def restore_unsaved(model: nn.Module, buffers: Mapping[tuple[str, str], Tensor | None]) -> None:
+    """Whatever a forward pass has made of them since: others, of other shapes, or none."""
+    for owner, name in unsaved_buffers_of(model):
+        delattr(model.get_submodule(owner), name)
+    for (owner, name), buffer in buffers.items():
+        own = None if buffer is None else buffer.clone()
+        model.get_submodule(owner).register_buffer(name, own, persistent=False)
 
 
 def to(a: Params, device: torch.device) -> Params:

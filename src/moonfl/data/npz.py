@@ -102,7 +102,7 @@ def examples(
     if x.dtype.kind not in "biuf" or x.size == 0:
         raise InputError(f"{where}x{part} holds {x.dtype} {list(x.shape)}, not numbers for each sample")
     pixels = x.dtype == np.uint8 and x.ndim == 4
-    if pixels and x.shape[3] in CHANNELS and x.shape[1] > max(CHANNELS):
+    if pixels and x.shape[3] in CHANNELS and min(x.shape[1:3]) > max(CHANNELS):
         raise InputError(
             f"{where}x{part} {list(x.shape)} has its channels last; pixels are [N, C, H, W]: x.transpose(0, 3, 1, 2)"
         )

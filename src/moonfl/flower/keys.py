@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-YEARS = 2
+YEARS, CA_YEARS = 2, 10  # of a certificate of the CA: sites have the CA's, and need no other while it lasts
 PEM = serialization.Encoding.PEM
 CLEAR = serialization.NoEncryption()
 
@@ -18,7 +18,7 @@ CLEAR = serialization.NoEncryption()
 def write_certificates(folder: Path, host: str) -> None:
     """ca.crt and ca.key; server.crt, good for `host` and for loopback, and server.key."""
     authority, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    ca = certificate("moonfl CA", authority, "moonfl CA", authority).add_extension(
+    ca = certificate("moonfl CA", authority, "moonfl CA", authority, CA_YEARS).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), critical=True
     )
     names = [name_of(name) for name in dict.fromkeys([host, "localhost", "127.0.0.1"])]
@@ -41,7 +41,11 @@ def write_node_key(path: Path) -> None:
 
 
 def certificate(
-    subject: str, key: ec.EllipticCurvePrivateKey, issuer: str, authority: ec.EllipticCurvePrivateKey
+    subject: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: str,
+    authority: ec.EllipticCurvePrivateKey,
+    years: int = YEARS,
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     named = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (subject, issuer)]
@@ -49,7 +53,7 @@ def certificate(
     return (
         x509.CertificateBuilder(named[1], named[0], key.public_key(), x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        .not_valid_after(now + datetime.timedelta(days=365 * years))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(signed_by, critical=False)
     )

@@ -47,7 +47,7 @@ class Sites:
         needed = min(self.roll.rules.min_parties, len(chosen))
         for attempt in range(self.roll.rules.attempts):
             asked = [i for i in chosen if i not in updates or updates[i].missing]
-            updates |= self._ask(server, asked, self._enough(asked, needed - (len(chosen) - len(asked)), t), t)
+            updates |= self._ask(server, asked, self._enough(asked, needed, len(chosen), t), t)
             answered = sum(not update.missing for update in updates.values())
             if answered >= needed:
                 break
@@ -62,10 +62,11 @@ class Sites:
             say(f"moonfl: round {t + 1} goes on without {self._reasons(updates)}")
         return [updates[i] for i in chosen]
 
-    def _enough(self, asked: list[int], needed: int, t: int) -> dict[int, int]:
-        """Who is there, when enough of those to be asked are."""
+    def _enough(self, asked: list[int], needed: int, chosen: int, t: int) -> dict[int, int]:
+        """Who is there, when enough of those to be asked are: the others of the chosen have answered."""
+        still = needed - (chosen - len(asked))
         return self.roll.wait_for(
-            lambda present: len(present.keys() & set(asked)) >= needed, f"and round {t + 1} needs {needed}"
+            lambda present: len(present.keys() & set(asked)) >= still, f"and round {t + 1} needs {needed}"
         )
 
     def _ask(self, server: Server, asked: list[int], present: dict[int, int], t: int) -> dict[int, Update]:

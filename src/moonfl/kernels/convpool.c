@@ -25,7 +25,7 @@ static void to_lanes(const float *from, long count, int n, int width, float *to)
         transpose(from + first * count, n - first < width ? n - first : width, count, count, to, width);
 }
 
-/* [O][C][K][K] -> for each tile of channels [K][C][K][TILE] */
+/* [O][C][K][K] -> for each tile of channels [K][C][K][its width] */
 static void pack_tiles(const struct convpool *s, const float *w, float *to)
 {
     for (int o = 0; o < s->o; o += TILE) {
