@@ -120,7 +120,7 @@ class Counting(nn.Linear):
 
 
 class Masked(nn.Linear):
-    """Makes a buffer when it needs one, anew for batches of another size, and one it has forgotten to be told of."""
+    """Makes a buffer when it needs one, anew for batches of another size, and registers another in its first pass."""
 
     mask: Tensor | None
 

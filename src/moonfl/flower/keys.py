@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-YEARS, CA_YEARS = 2, 10  # of a certificate of the CA: sites have the CA's, and need no other while it lasts
+YEARS, CA_YEARS = 2, 10  # the CA's is at the sites, so a new server's must still be good by it
 PEM = serialization.Encoding.PEM
 CLEAR = serialization.NoEncryption()
 
