@@ -97,8 +97,14 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
         Column("method"), Column("column"), Column("setting"), Column(paper_name), Column("ours, %", percent),
         Column("difference", points), Column("minus FedAvg", points), Column("seeds", whole),
     )  # fmt: skip
-    note = "ours: mean ± deviation over seeds, for SOLO over parties; minus FedAvg: paired by seed"
-    return without_empty(Table(stem, title, columns, rows, note))
+    notes = ["ours: mean ± standard deviation (n - 1) over seeds"]
+    if any("accuracy_std" in run.rounds[-1] for of_seed in runs.values() for run in of_seed.values()):
+        notes.append("for SOLO, as in the paper, over parties (n), mean of the seeds")
+    if any(row[6] is not None for row in rows):
+        notes.append(
+            "minus FedAvg: of the runs with the same seed, which have the same first weights and order of samples"
+        )
+    return without_empty(Table(stem, title, columns, rows, "; ".join(notes)))
 
 
 def solo_spread(of_seed: dict[int, Run]) -> Spread | None:
@@ -149,7 +155,7 @@ def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool)
     )  # fmt: skip
     note = "speed-up: FedAvg's rounds over the method's, mean ± deviation over the seeds that reached it"
     if touched:
-        note += f". FedAvg counts as all {length}, as in the paper; its last accuracy first came in round {touched}"
+        note += f". FedAvg counts as all {length}, as in the paper; it first had its last accuracy in round {touched}"
     return Table(stem, title, columns, rows, note)
 
 
@@ -169,7 +175,8 @@ def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool
         ratio = mean.mean / ours.mean if mean is not None and ours is not None else None
         count = mean.count if mean is not None else 0
         rows.append((e.row, e.paper, mean or DIVERGED, float(e.paper) / papers, ratio, count))
-    columns = (Column("method"), Column("paper, s (V100)"), Column("ours, s", digits), Column("paper / FedAvg", digits),
+    paper_name = "paper, s (V100, another setting)" if small else "paper, s (V100)"
+    columns = (Column("method"), Column(paper_name), Column("ours, s", digits), Column("paper / FedAvg", digits),
                Column("ours / FedAvg", digits), Column("seeds", whole))  # fmt: skip
     note = "a whole round: training, averaging, evaluation, checkpoint; not the first, where MOON has no second term"
     return Table(stem, title, columns, rows, note)
