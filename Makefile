@@ -20,7 +20,8 @@ test-flower: $(VENV)/installed
 	$(BIN)/pytest -m flower
 
 test-report: $(VENV)/installed
-	$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/pip install --quiet 'selenium>=4'
+	$(BIN)/python -c 'import selenium' 2>/dev/null || \
+	    $(BIN)/pip install --quiet --constraint constraints.txt --editable '.[browser]'
 	{ command -v chromium && command -v chromedriver; } >/dev/null || \
 	    $$([ "$$(id -u)" = 0 ] || echo sudo) sh -c 'apt-get update -q && apt-get install -qy chromium chromium-driver'
 	$(BIN)/pytest -m browser
@@ -49,7 +50,7 @@ sanitize:
 	build/sanitize_kernels
 
 $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/moonfl/kernels/*.[ch])
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "moonfl needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4) and "moonfl needs Python 3.11.4 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@

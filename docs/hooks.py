@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from moonfl.settings import shown
+
 PARTS = {"algorithm": "the method, by name; in Python a value", "server": "the server step, likewise"}
 SHIM = "https://unpkg.com/iframe-worker/shim"  # what Material's plugin for offline use would fetch
 
@@ -30,11 +32,3 @@ def table(module: str, name: str) -> str:
         f"| `{f.name}` | `{shown(f)}` | {f.metadata.get('doc') or PARTS[f.name]} |" for f in dataclasses.fields(cls)
     ]
     return "\n".join(["| key | default | what it is |", "|---|---|---|", *rows])
-
-
-def shown(field: "dataclasses.Field[Any]") -> str:
-    if field.default is dataclasses.MISSING:
-        return f"{getattr(field.default_factory, '__name__', '')}()"
-    if field.default is None or isinstance(field.default, bool):
-        return str(field.default).lower()
-    return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)

@@ -177,6 +177,7 @@ def test_wrong_words_are_status_2(words: list[str], capsys: pytest.CaptureFixtur
         "out_dim = 1000000000000",
         "algorithm = 'moon'\n[server]\nname = 'adam'\ntau = 1e300",
         "algorithm = 'solo'\nrounds = 1\nsample_fraction = 0.5",
+        "algorithm = 'moon'\nmu = 5",
     ],
 )
 def test_odd_files_are_one_line_and_status_2(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,6 +270,14 @@ def test_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
     assert all(sum(row[:-1]) == row[-1] for row in counts)
     head = (tmp_path / f"heat.{kind}").read_bytes()[:200]
     assert head.startswith(b"\x89PNG") if kind == "png" else b"<?xml" in head
+
+
+def test_parties_of_a_column_have_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{k},{'North' if k % 3 else 'South'},{k % 2}\n" for k in range(30))
+    (tmp_path / "t.csv").write_text("a,hospital,label\n" + rows)
+    assert cli.main(["partition", "dataset=csv", "data_dir=t.csv", "column=hospital", "--out", "heat.svg"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:3]] == ["North", "South"]
+    assert ">South<" in (tmp_path / "heat.svg").read_text()
 
 
 def test_every_data_set_of_the_paper_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,14 +144,7 @@ def test_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 def shown(cls: type, prefix: str = "", only: tuple[str, ...] = ()) -> dict[str, str]:
     """The settings of a class with their defaults, as a page shows them."""
-
-    def text(value: object) -> str:
-        if value is None or isinstance(value, bool):
-            return str(value).lower()
-        return f"{value:g}" if isinstance(value, float) else str(value)
-
-    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
-    return {prefix + name: text(defaults[name]) for name in only or settings.names(cls)}
+    return {prefix + f.name: settings.shown(f) for f in dataclasses.fields(cls) if not only or f.name in only}
 
 
 def settings_in(text: str) -> dict[str, str]:

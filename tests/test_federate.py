@@ -302,3 +302,10 @@ def test_signals_with_time_first_or_last_are_the_same_to_the_cnn() -> None:
 def test_given_data_cannot_be_read_again() -> None:
     with pytest.raises(InputError, match=r"handed to moonfl\.federate"):
         make_task(Experiment(dataset="given"))
+
+
+def test_labels_of_two_kinds_do_not_mix() -> None:
+    """A 1 and a "1" would be two classes."""
+    x = np.zeros((2, 3), dtype=np.float32)
+    with pytest.raises(InputError, match="some labels are words and others are numbers"):
+        moonfl.federate("mlp", [(x, np.array([1, 1])), (x, np.array(["1", "2"]))], rounds=1)

@@ -4,11 +4,12 @@ import contextlib
 import json
 import re
 import socket
+import sys
 import threading
 import time
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 import torch
 from flower_grid import InProcess
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from google.protobuf.message import DecodeError
 from problems import write_cifar10, write_images
 from test_contract import same
 from test_files import TABLE
@@ -33,14 +35,16 @@ from moonfl.experiment import override
 from moonfl.flower import roll
 from moonfl.flower.client import WRONG_THERE, client_app
 from moonfl.flower.deployment import init
-from moonfl.flower.follow import Followed
-from moonfl.flower.records import RefusedError, moments_of, pack, unpack
+from moonfl.flower.exchange import look
+from moonfl.flower.follow import Followed, experiment_of
+from moonfl.flower.records import RefusedError, check_tensors, moments_of, pack, unpack
 from moonfl.flower.server import serve, site_app
 from moonfl.flower.simulate import simulate, simulated_site, simulated_sites
 from moonfl.flower.site import read_site
 from moonfl.record import Result
 from moonfl.rundir import CHECKPOINT
 from moonfl.states import load
+from moonfl.task import make_task
 
 _ = module  # a fixture
 QUICK = Experiment(parties=4, rounds=3, epochs=1, sample_fraction=0.75)
@@ -50,7 +54,7 @@ RULES = {"deadline": 0.2, "min_parties": 2, "wait": 0.0, "attempts": 2, "resume"
 
 def simulated(exp: Experiment, out: Path, **given: Any) -> Result:
     configs = [{"partition-id": k, "num-partitions": exp.parties} for k in range(exp.parties)]
-    grid = InProcess(client_app(partial(simulated_site, exp, out / CHECKPOINT)), configs)
+    grid = InProcess(client_app(partial(simulated_site, exp, out / CHECKPOINT), private=False), configs)
     stop = threading.Event()
     return moonfl.run(exp, out, engine=lambda *parts: simulated_sites(grid, *parts, out, stop), **given)
 
@@ -120,6 +124,46 @@ def test_every_site_may_have_its_own_kind_of_file(tmp_path: Path) -> None:
     assert read_site(tmp_path / "federation" / "site-2" / "site.toml", exp)[1].task.classes == ("blue", "red")
 
 
+def test_sites_whose_columns_stand_in_another_order_do_not_mix(tmp_path: Path) -> None:
+    exp = Experiment(dataset="sites", model="mlp", rounds=1, parties=2)
+    init(tmp_path / "federation", exp, 2, "127.0.0.1:8000", with_data=False)
+    for k, header in ((1, "age,pressure,label"), (2, "pressure,age,label")):
+        site = tmp_path / "federation" / f"site-{k}"
+        (site / "rows.csv").write_text(header + "\n" + "".join(f"{i},{i + 9},{i % 2}\n" for i in range(40)))
+        (site / "site.toml").write_text((site / "site.toml").read_text().replace('"data.npz"', '"rows.csv"'))
+    configs = [{"site": str(tmp_path / "federation" / f"site-{k}" / "site.toml")} for k in (1, 2)]
+    grid = InProcess(site_app(tmp_path / "federation" / "app" / "experiment.toml"), configs)
+    with pytest.raises(RunError, match="feature 1 of its table is 'pressure', that of site-1 is 'age'; all sites need"):
+        serve(grid, exp, {**RULES, "out": str(tmp_path / "run")}, lambda fact: None)
+
+
+def test_a_deployment_without_data_is_not_of_a_data_set_with_a_preparation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else hospitals' pixels would be scaled as digits are."""
+    assert cli.main(["flower", "init", str(tmp_path / "hospitals"), "--sites", "3"]) == 2
+    assert "say dataset=sites" in capsys.readouterr().err
+    assert cli.main(["flower", "init", str(tmp_path / "hospitals"), "--sites", "3", "dataset=sites"]) == 0
+
+
+def test_a_site_more_than_there_are_secrets_is_told(moon: Deployment) -> None:
+    moon.exp = replace(moon.exp, parties=4)
+    with pytest.raises(InputError, match=r"has the secrets of 3 sites, app/experiment\.toml has parties=4"):
+        moon.serve()
+
+
+def test_a_deployment_brings_its_own_method(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the command is typed, and whatever else of that name is there."""
+    Deployment(module / "federation", own_experiment())
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    monkeypatch.delitem(sys.modules, "mymethod", raising=False)
+    (module / "elsewhere").mkdir()
+    (module / "elsewhere" / "mymethod.py").write_text("another = 3\n")
+    monkeypatch.chdir(module / "elsewhere")
+    monkeypatch.syspath_prepend("")
+    assert type(experiment_of(module / "federation").algorithm).__name__ == "Small"
+
+
 NONSENSE = [
     None, {}, "x", {"number": 1, "mean": [0.0], "squares": [-1.0]}, {"number": 1, "mean": [1e300], "squares": [1.0]},
     {"number": 1, "mean": [0.0], "squares": [1e300]},
@@ -133,6 +177,86 @@ def test_a_site_that_says_nonsense_of_its_sums_is_refused(moments: object, tmp_p
         moments_of(facts)
 
 
+STRANGE = {
+    "a shape of nothing": {"shape": [0], "moments": {}},
+    "a count beyond numbers": {"moments": {"number": 10**400, "mean": [0.0], "squares": [0.0]}},
+    "a mean beyond numbers": {"moments": {"number": 1, "mean": [10**400], "squares": [0.0]}},
+    "a secret that is no text": {"secret": "\ud800"},
+    "a hash that is none": {"sha256": "\ud800"},
+    "classes that are no names": {"classes": [{}] * 10},
+    "features that are no names": {"features": [[]]},
+    "versions that are none": {"versions": {"moonfl": [10**400]}},
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_a_stranger_is_refused_whatever_it_says_of_itself(
+    kind: str, moon: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the run goes on with the others."""
+
+    def strange(order: Message, reply: Message) -> Message:
+        if order.metadata.message_type != "query" or order.metadata.dst_node_id != 4:
+            return reply
+        return Message(pack(unpack(reply.content)[0] | STRANGE[kind]), reply_to=order)
+
+    moon.grid.contexts[4] = moon.grid.contexts[3]
+    moon.grid.online, moon.grid.meddle = {1, 2, 4}, strange
+    with pytest.raises(RunError, match=r"2 of 3 sites are connected.*refused"):
+        moon.serve()
+    moon.grid.online = {1, 2, 3}
+    assert len(moon.serve().rounds) == 3
+
+
+def test_an_answer_that_cannot_be_read_is_none(moon: Deployment) -> None:
+    class Broken(InProcess):
+        def pull_messages(self, message_ids: Any) -> Any:
+            raise DecodeError("garbage")
+
+    grid = Broken(moon.grid.app, moon.grid.configs)
+    assert look(grid, "1") == "its answer cannot be read (DecodeError)"
+
+
+def test_the_test_set_of_a_run_that_goes_on_is_the_one_it_began_with(moon: Deployment, tmp_path: Path) -> None:
+    task = make_task(MOON3)
+    for name, rows in (("one", torch.arange(60)), ("two", torch.arange(60, 120))):
+        write_npz(tmp_path / f"{name}.npz", task.test.take(rows), None, task.classes)
+    lose(moon, 0, {1})
+    with pytest.raises(RunError, match="round 2 needs 3"):
+        moon.serve(min_parties=3, test=str(tmp_path / "one.npz"))
+    moon.grid.meddle = lambda order, reply: reply
+    for other in ({}, {"test": str(tmp_path / "two.npz")}):
+        with pytest.raises(InputError, match="--test must be as it was when the run began"):
+            moon.serve(resume=True, **other)
+    assert len(moon.serve(resume=True, test=str(tmp_path / "one.npz")).rounds) == 3
+
+
+def test_a_constant_that_is_not_finite_is_taken_as_it_was_sent() -> None:
+    mask = torch.tensor([0.0, -torch.inf, torch.nan])
+    check_tensors("the buffers", {"mask": mask.clone()}, {"mask": mask})
+    for other in (torch.tensor([torch.inf, -torch.inf, torch.nan]), torch.tensor([0.0, torch.nan, torch.nan])):
+        with pytest.raises(RefusedError, match="mask of the buffers is not finite"):
+            check_tensors("the buffers", {"mask": other}, {"mask": mask})
+
+
+@dataclass(frozen=True)
+class Faulty(moonfl.FedAvg):
+    def finish(self, party: Any, trained: Any, steps: int) -> Any:
+        if not trained["output.bias"].equal(party.global_params["output.bias"]):  # not where the server asks
+            raise KeyError("nowhere")
+        return {}, {}
+
+
+def test_a_simulation_tells_what_is_wrong_with_ones_own_method(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"KeyError: 'nowhere' \(test_flower\.py, line \d+\)"):
+        simulated(replace(QUICK, algorithm=Faulty()), tmp_path / "run")
+
+
+def test_a_secret_is_its_owners_alone(moon: Deployment) -> None:
+    for name in ("site.toml", "key"):
+        assert (moon.folder / "site-1" / name).stat().st_mode & 0o077 == 0
+
+
 def test_a_site_too_small_to_hold_anything_out_takes_part(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(TABLE + "30,1,D,ill\n31,0,D,well\n")
     words = ["dataset=csv", f"data_dir={tmp_path / 't.csv'}", "label=outcome", "column=site", "rounds=1", "epochs=1"]
@@ -143,7 +267,7 @@ def test_a_site_too_small_to_hold_anything_out_takes_part(tmp_path: Path) -> Non
 
 
 def test_the_share_to_hold_out_goes_to_the_sites(tmp_path: Path) -> None:
-    init(tmp_path / "federation", Experiment(holdout=0.5), 2, "127.0.0.1:8000", with_data=False)
+    init(tmp_path / "federation", Experiment(dataset="sites", holdout=0.5), 2, "127.0.0.1:8000", with_data=False)
     assert "holdout = 0.5" in (tmp_path / "federation" / "site-1" / "site.toml").read_text()
 
 
@@ -224,9 +348,8 @@ def test_nothing_but_a_model_and_counts_leaves_a_site(moon: Deployment) -> None:
 
     moon.grid.meddle = listen
     moon.serve()
-    site = {"party", "name", "secret", "versions", "shape", "dtype", "classes", "counts", "held_out", "sha256"} | {
-        "validation"
-    }
+    site = {"party", "name", "secret", "versions", "shape", "dtype", "classes", "features", "counts", "held_out"}
+    site |= {"validation", "sha256"}
     update = {"party", "round", "samples", "steps", "metrics", "sha256", "[params]", "[buffers]"}
     assert sent == {"query": site, "train": update, "evaluate": {"party", "test"}}
     assert all(list(moon.states(party)[2]) == ["prev0"] for party in range(3))
@@ -248,7 +371,10 @@ def lose(moon: Deployment, party: int, rounds: set[int], times: int = 99) -> Non
     moon.grid.meddle = meddle
 
 
-def test_a_late_party_is_named_and_comes_back_with_the_state_that_counts(moon: Deployment) -> None:
+def test_a_late_party_is_named_and_comes_back_with_the_state_that_counts(
+    moon: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not waited for a second time, to judge."""
     lose(moon, 1, {1})
     result = moon.serve()
     assert [len([p for p in fact["parties"] if "missing" in p]) for fact in result.rounds] == [0, 1, 0]
@@ -257,6 +383,8 @@ def test_a_late_party_is_named_and_comes_back_with_the_state_that_counts(moon: D
     orders = [unpack(m.content)[0] for m in moon.grid.sent if m.metadata.message_type == "train"]
     assert [o["accepted"] for o in orders if o["party"] == 1] == [None, 0, 0]
     assert moon.states(1).keys() == {0, 2}, "the state of the round that was not accepted is gone"
+    assert [list(fact["sites"]) for fact in result.rounds] == [["0", "1", "2"], ["0", "2"], ["0", "1", "2"]]
+    assert "site-2 does not judge the model: it let the round's deadline pass" in capsys.readouterr().err
 
 
 def test_scaffolds_c_stays_the_mean_of_the_accepted_c_i(tmp_path: Path) -> None:
@@ -857,9 +985,9 @@ def test_following_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert (facts, followed.number) == ([{"round": 1}], "7")
     assert capsys.readouterr().err == "moonfl: site-1 is party 0\n"
     with pytest.raises(RunError, match="round 2 needs"):
-        followed.to_the_end(['@moonfl-1 {"error": "round 2 needs 3", "status": 1}\n'])
+        followed.to_the_end(['@moonfl-1 {"error": "round 2 needs 3", "failure": "run"}\n'])
     with pytest.raises(InputError, match="min_parties"):
-        followed.to_the_end(['@moonfl-1 {"error": "min_parties", "status": 2}\n'])
+        followed.to_the_end(['@moonfl-1 {"error": "min_parties", "failure": "input"}\n'])
     with pytest.raises(RunError, match=r"before it was done\. Its last words: no such thing"):
         Followed(facts.append, "@moonfl-1 ").to_the_end(["╭─────╮\n", "│ no such thing │\n"])
 

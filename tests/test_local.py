@@ -1,21 +1,27 @@
 """Local training at the edges: tiny parties, one class, BatchNorm, a loss that explodes."""
 
+import random
+from contextlib import closing
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from problems import TINY, Nowhere, gaussians, train, with_algorithm
+from test_contract import same
 from torch import Tensor, nn
 
 from moonfl import tree
 from moonfl.algorithms import ALGORITHMS
 from moonfl.data.base import Examples
 from moonfl.data.loader import batches
+from moonfl.engines import make_engine
 from moonfl.engines.embedded import Embedded
-from moonfl.errors import RunError
+from moonfl.errors import InputError, RunError
 from moonfl.federation import aggregate, init_server, run
 from moonfl.local import Workbench, local_update
+from moonfl.models.base import Model
 from moonfl.seeds import rng
 from moonfl.task import Task
 
@@ -155,3 +161,53 @@ def test_control_variates_cover_trainable_parameters_only() -> None:
     assert set(server.shared["c"]) == set(server.params) == set(kept["c_i"]) == set(update.extra["delta_c"])
     assert all(not v.any() for v in server.shared["c"].values())
     assert set(server.buffers)
+
+
+class Remembering(nn.Linear):
+    """Counts its calls in plain numbers, draws from every global generator there is, and does so in evaluation too."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 8)
+        self.calls, self.last = 0, None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        drawn = 1 + 0.1 * (random.random() + float(np.random.rand()) + float(torch.rand(())))
+        self.last = self.last or drawn
+        return super().forward(x) * drawn / self.calls * self.last
+
+
+def test_what_a_model_remembers_or_draws_does_not_depend_on_who_came_before() -> None:
+    """By one process or three, whatever was drawn before; and the caller's streams go on as they were."""
+    exp, task = replace(with_algorithm(TINY, "fedavg"), patience=None), gaussians()
+    task = replace(
+        task, build=lambda: Model(nn.Sequential(nn.Flatten(), Remembering()), 8, 3, 5), validation=task.parties[0]
+    )
+    found = []
+    for workers, seed in ((1, 1), (3, 2)):
+        random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
+        before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+        with closing(make_engine(exp, task, workers)) as engine:
+            log = Nowhere()
+            found.append((run(exp, task, engine, log), log.scores))
+        assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+    assert same(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+class Late(nn.Linear):
+    """Fills a buffer of its state_dict in its first pass."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 8)
+        self.register_buffer("seen", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = x.mean(dim=0)
+        return super().forward(x)
+
+
+def test_a_buffer_that_is_made_in_training_is_told() -> None:
+    task = replace(gaussians(), build=lambda: Model(nn.Sequential(nn.Flatten(), Late()), 8, 3, 5))
+    with pytest.raises(InputError, match=r"makes or drops its buffer 'encoder\.1\.seen' in training"):
+        train(TINY, task)

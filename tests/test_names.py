@@ -49,6 +49,15 @@ def narrow(shape):
     return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], 7), nn.ReLU())
 
 
+@dataclass(frozen=True)
+class Demanding(moonfl.FedAvg):
+    lam: float
+
+
+class Bare(moonfl.FedAvg):
+    lam: float = setting(0.1, "no setting: the class is no dataclass itself")
+
+
 class NotOne:
     pass
 
@@ -123,6 +132,8 @@ def test_a_setting_that_no_file_can_hold_is_told() -> None:
         ("algorithm=mymthod:Small", "there is no module 'mymthod' in the current folder"),
         ("algorithm=mymethod:NotOne", "it must be a dataclass that extends FedAvg"),
         ("algorithm=mymethod:plain", "it must be a dataclass that extends FedAvg"),
+        ("algorithm=mymethod:Demanding", "algorithm.lam has no default; set it"),
+        ("algorithm=mymethod:Bare", "write @dataclass(frozen=True) above Bare"),
         ("server=mymethod:Small", "it must be a dataclass that extends Average"),
         ("algorithm=broken:X", "importing broken failed: No module named 'nothing_of_this_name'"),
         ("algorithm=worse:X", "importing worse failed: ZeroDivisionError"),
@@ -152,6 +163,8 @@ def test_a_setting_of_ones_own_method_is_checked(module: Path, capsys: pytest.Ca
     [
         (["rnu"], "unknown command 'rnu'; did you mean run"),
         (["run", "--jsn"], "unknown word for moonfl run '--jsn'; did you mean --json"),
+        (["run", "--out", "x", "rounds=3", "--jsn"], "unknown word for moonfl run '--jsn'; did you mean --json"),
+        (["reproduce", "--list", "--dataset", "cifar1"], "unknown data set of the paper 'cifar1'; did you mean cifar1"),
         (["reproduce", "--scale", "smal"], "unknown scale 'smal'; did you mean small"),
         (["run", "dataset=cvs"], "unknown dataset 'cvs'; did you mean csv"),
         (["run", "model=cnn2d"], "unknown model 'cnn2d'; did you mean cnn1d"),

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from test_contract import same
 from torch import nn
 
 from moonfl import run as run_experiment
-from moonfl.algorithms import ALGORITHMS, MOON
+from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
 from moonfl.engines import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.engines.pool import Pool
@@ -25,7 +25,7 @@ from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment
 from moonfl.federation import init_server, run
 from moonfl.task import Task
-from moonfl.types import Batch, Output, Server, Update
+from moonfl.types import Batch, Loss, Output, Params, Party, Server, State, Update
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the pool forks, which is safe on Linux only")
 
@@ -53,6 +53,32 @@ def test_equals_embedded_to_the_bit(algorithm: str, batch_norm: bool) -> None:
     for a, b in zip(alone.updates, together.updates, strict=True):
         assert [u.party for u in a] == [u.party for u in b]
         assert all(same(told(u), told(v)) for u, v in zip(a, b, strict=True))
+
+
+@dataclass(frozen=True)
+class Random(FedAvg):
+    """Draws in every hook of a party."""
+
+    def init_party(self, params: Params) -> State:
+        return {"kept": {"r": torch.rand(1)}}
+
+    def local_loss(self, party: Party) -> Loss:
+        supervised, first = super().local_loss(party), torch.rand(())
+        return lambda model, batch: supervised(model, batch) * (first + torch.rand(()))
+
+    def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
+        return {"kept": {"r": party.state["kept"]["r"] + torch.rand(1)}}, {"sent": {"r": party.state["kept"]["r"]}}
+
+
+def test_what_a_method_draws_is_the_same_in_any_process() -> None:
+    exp, task = with_algorithm(replace(TINY, rounds=3), Random()), gaussians()
+    alone, together = Nowhere(), Nowhere()
+    torch.manual_seed(1)
+    first = run(exp, task, Embedded(exp, task), alone)
+    torch.manual_seed(2)
+    assert same(first, pooled(exp, task, 3, together))
+    sent = [[[u.extra["sent"]["r"] for u in of] for of in log.updates] for log in (alone, together)]
+    assert same(*sent)
 
 
 def test_several_negatives_travel_in_order() -> None:

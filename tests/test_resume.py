@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -24,6 +25,7 @@ import moonfl
 from moonfl import cli
 from moonfl.algorithms import ALGORITHMS, MOON
 from moonfl.experiment import Experiment
+from moonfl.files import write_atomically
 from moonfl.record import Result
 from moonfl.servers import SERVERS
 
@@ -334,3 +336,50 @@ def test_only_two_checkpoints_are_kept(tmp_path: Path) -> None:
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoint").iterdir())
     parties = [f"party-{i}-round-{t}.safetensors" for i in range(4) for t in (4, 5)]
     assert names == [*parties, "round-5.json", "round-6.json", "server-5.safetensors", "server-6.safetensors"]
+
+
+def test_force_over_a_checkpoint_folder_that_is_a_link(tmp_path: Path) -> None:
+    """As to a larger disk: the old run's checkpoints are gone, and the new one's are kept."""
+    moonfl.run(QUICK, tmp_path / "run", workers=1)
+    (tmp_path / "run" / "checkpoint").rename(tmp_path / "elsewhere")
+    (tmp_path / "run" / "checkpoint").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "run" / "diverged.txt").write_text("the old one")
+    with pytest.raises(StopError):
+        moonfl.run(replace(QUICK, seed=1), tmp_path / "run", force=True, workers=1, watch=stop_after(2))
+    assert not (tmp_path / "run" / "diverged.txt").exists()
+    resumed = moonfl.resume(tmp_path / "run", workers=1)
+    assert same(results_of(resumed), results_of(moonfl.run(replace(QUICK, seed=1), workers=1)))
+
+
+def test_a_kill_while_a_run_takes_the_place_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From then on the folder is the new run's, for whoever looks next."""
+    moonfl.run(replace(QUICK, rounds=1), tmp_path / "run", workers=1)
+
+    def write(path: Path, text: str) -> None:
+        if path == tmp_path / "run" / "rounds.jsonl":  # when the old run is gone, and the new one is not there
+            raise StopError
+        write_atomically(path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("moonfl.rundir.write_atomically", write)
+        with pytest.raises(StopError):
+            moonfl.run(QUICK, tmp_path / "run", force=True, workers=1)
+    assert not (tmp_path / "run" / "experiment.toml").exists()
+    assert cli.main(["resume", str(tmp_path / "run"), "--workers", "1"]) == 0
+    assert same(results_of(moonfl.resume(tmp_path / "run")), results_of(moonfl.run(QUICK, workers=1)))
+
+
+def test_a_finished_run_that_nobody_may_write_is_read(tmp_path: Path) -> None:
+    done = moonfl.run(QUICK, tmp_path / "run", workers=1)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    assert same(results_of(moonfl.resume(tmp_path / "run")), results_of(done))
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+
+
+def sweep(seed: int) -> float:
+    return moonfl.run(replace(QUICK, rounds=1, seed=seed), workers=2).accuracy
+
+
+def test_a_sweep_by_processes_that_may_have_no_children() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(sweep, [0]) == [sweep(0)]

@@ -1,6 +1,7 @@
 """Median, trimmed mean and clipping: their formulas, what a minority can do to them, and every method under them."""
 
 import copy
+import functools
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,7 @@ from moonfl.federation import aggregate, init_server, run
 from moonfl.record import choices
 from moonfl.servers import SERVERS
 from moonfl.states import States
-from moonfl.types import Params, Server, Update
+from moonfl.types import Mean, Params, Server, Update
 
 FEDERATED = [name for name, cls in ALGORITHMS.items() if cls.federated]
 RULES = {
@@ -480,3 +481,16 @@ def test_the_rule_is_a_choice_that_is_told() -> None:
         "all": f"{trimmed}; changes of norm above 0.005 are scaled down to it",
     }
     assert choices(with_algorithm(TINY, Solo()), gaussians())["aggregation"] == Solo.weighting
+
+
+@pytest.mark.parametrize("rule", [tree.mean, functools.partial(robust.centre, trim=0.5)])
+def test_constants_that_all_have_stay_as_they_are(rule: Mean) -> None:
+    """Numbers beyond what float64 holds, complex ones, and what is not finite."""
+    same_for_all = {
+        "large": torch.tensor([2**53 + 1, torch.iinfo(torch.int64).max]), "flag": torch.tensor([True, False]),
+        "turn": torch.polar(torch.ones(3), torch.tensor([0.3, 1.0, 2.0])), "mask": torch.tensor([0.0, -torch.inf]),
+    }  # fmt: skip
+    found = rule((same_for_all, weight) for weight in (3, 4, 5))
+    assert {name: value.dtype for name, value in found.items()} == {n: v.dtype for n, v in same_for_all.items()}
+    assert all(found[name].equal(same_for_all[name]) for name in ("large", "flag", "mask"))
+    torch.testing.assert_close(found["turn"], same_for_all["turn"])

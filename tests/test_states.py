@@ -1,10 +1,11 @@
 """Party states and updates on disk give the bits of those in memory, and memory does not grow with the parties."""
 
 import multiprocessing
+import os
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ import torch
 from problems import TINY, Nowhere, gaussians, with_algorithm
 from test_contract import same
 
-from moonfl.algorithms import ALGORITHMS, MOON
+from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
 from moonfl.engines import make_engine, wire
+from moonfl.engines.embedded import Embedded
 from moonfl.errors import RunError
 from moonfl.federation import run
 from moonfl.states import OnDisk, SiteStates, States, load, save
-from moonfl.types import Server
+from moonfl.types import Mean, Server, Update
 
 
 def state(value: float) -> dict[str, dict[str, torch.Tensor]]:
@@ -175,3 +177,36 @@ def test_a_sites_store_keeps_what_may_be_asked_for(tmp_path: Path) -> None:
     store.path(1, 5).write_bytes(b"broken")
     with pytest.raises(RunError, match="is damaged"):
         store.after(1, 5)
+
+
+def test_a_state_of_labels_alone_survives_a_restart(tmp_path: Path) -> None:
+    states = States(0, tmp_path)
+    states.keep(0, 0, {"seen": {}})
+    states.keep(1, 0, {})
+    again = States(0, tmp_path)
+    again.restore(states.newest())
+    assert (again.before(0, 1), again.before(1, 1)) == ({"seen": {}}, {})
+
+
+def test_what_a_killed_site_left_is_removed_when_it_is_old(tmp_path: Path) -> None:
+    for name in (".writing-old", ".writing-new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").write_text("")
+    os.utime(tmp_path / ".writing-old", (0, 0))
+    SiteStates(tmp_path).keep(0, 0, {"a": {"w": torch.zeros(1)}}, None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".writing-new", "party-0-round-0.safetensors"]
+
+
+@dataclass(frozen=True)
+class Keeping(FedAvg):
+    """The server keeps what a party sent, and takes one of them for the model."""
+
+    def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
+        kept = {f"party{u.party}": u.params for u in updates}
+        return replace(server, params=updates[0].params, memory=kept, shared={"first": updates[0].params})
+
+
+def test_what_the_server_keeps_of_updates_outlives_their_files() -> None:
+    exp, task = with_algorithm(TINY, Keeping()), gaussians()
+    found = [run(exp, task, Embedded(exp, task, States(budget)), Nowhere()) for budget in (0, 10**9)]
+    assert same(*found)

@@ -36,7 +36,7 @@ def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) 
         return {}
     models, bench = exp.algorithm.deployed(server), Workbench(task.build)
     some = _sample(len(task.test.y), POINTS, exp.seed)
-    with one_thread():
+    with one_thread(), seeds.drawn(exp.seed, "analysis"):
         confusion = sum(_confusion(task, _model(bench, params)) for params in models.values())
         first = _model(bench, next(iter(models.values())))
         z = _run(task, first, task.test, some).z
@@ -62,7 +62,7 @@ def _party(
     fact: dict[str, Any] = {"party": update.party, "samples": update.num_samples, "similarity": None, "distance": None}
     model = _model(bench, models.get("global") or models[f"party{update.party}"])
     rows = _sample(len(data.y), max(1, LOOKED_AT // exp.parties), exp.seed)
-    fact["accuracy"] = float((_run(task, model, data, rows).logits.argmax(dim=1) == data.y[rows]).double().mean())
+    fact["accuracy"] = float((_run(task, model, data, rows).logits.argmax(dim=1) == data.y[rows]).cpu().double().mean())
     if "global" in models:
         local = _run(task, _model(bench, _whole(update)), task.test, some).z
         similarity = float(F.cosine_similarity(local, z).mean())

@@ -15,6 +15,7 @@ from .record import Recorder, Result, choices
 from .rundir import (
     CHECKPOINT,
     SETTINGS,
+    STAGED,
     Fact,
     check_data,
     finish_replacing,
@@ -110,6 +111,9 @@ def resume(
 
 def experiment_of(directory: Path, device: str | None = None) -> Experiment:
     """What a run directory is a run of; `device`: for work elsewhere than where it was trained."""
+    if (directory / STAGED / SETTINGS).exists() and not (directory / SETTINGS).exists():  # killed while one replaced it
+        with locked(directory):
+            finish_replacing(directory)
     if not (directory / SETTINGS).exists():
         raise InputError(f"{directory} holds no run: there is no {SETTINGS} in it")
     return from_toml(directory / SETTINGS, {"device": device} if device else None)

@@ -162,8 +162,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add_init(add("flower_init", "lay out a deployment: app, certificates, a folder for each site", "init", group))
     add_follow(add("flower_run", "train over the sites of a deployment, and follow it", "run", group))
     args, rest = parser.parse_known_args(argv)
-    if any(word.startswith("-") or "what" not in args for word in rest):
-        word, known = rest[0].partition("=")[0], args.parser._option_string_actions
+    odd = next((word for word in rest if word.startswith("-") or "what" not in args), None)
+    if odd is not None:
+        word, known = odd.partition("=")[0], args.parser._option_string_actions
         args.parser.error(str(unknown(f"word for {args.parser.prog}", word, known)))
     if "what" in args:
         args.what += rest  # key=value words after an option
@@ -183,7 +184,12 @@ def add_export(sub: Parser) -> None:
 
 def add_what(sub: Parser) -> Parser:
     sub.keys = True
-    sub.add_argument("what", nargs="*", metavar="PRESET | FILE.toml | key=value", help="default: digits-moon")
+    sub.add_argument(
+        "what",
+        nargs="*",
+        metavar="PRESET | FILE.toml | key=value",
+        help="default: digits-moon, or the defaults below where dataset= is given",
+    )
     return sub
 
 

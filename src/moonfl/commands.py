@@ -64,9 +64,14 @@ def finish(args: argparse.Namespace, out: Path, work: Callable[[], Result]) -> N
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; {way_on}" if (out / SETTINGS).exists() else "interrupted") from None
     except RunError as error:
-        stored = (out / SETTINGS).exists() and not isinstance(error, DivergenceError)
-        raise RunError(f"{error}; {way_on}" if stored else str(error)) from None
+        raise told(error, out, way_on) from None
     print(json.dumps(result.summary()) if args.json else conclude(result))
+
+
+def told(error: RunError, out: Path, way_on: str) -> RunError:
+    """With the way on, where there is one: training that diverged would diverge again."""
+    stored = (out / SETTINGS).exists() and not isinstance(error, DivergenceError)
+    return RunError(f"{error}; {way_on}" if stored else str(error))
 
 
 def list_presets(args: argparse.Namespace) -> None:
@@ -82,8 +87,8 @@ def partition(args: argparse.Namespace) -> None:
     data = load(exp.dataset, directory(exp.data_dir), exp.reading)
     made = make_partition(exp, data)
     counts = made.counts(data.train.y.numpy(), len(data.classes))
-    heat_map(counts, data.classes, f"{exp.dataset}: {describe_partition(exp)}", Path(args.out))
-    print(table(counts, data.classes) + (f"\n{made.note}" if made.note else ""))
+    heat_map(counts, data.classes, f"{exp.dataset}: {describe_partition(exp)}", Path(args.out), made.names)
+    print(table(counts, data.classes, made.names) + (f"\n{made.note}" if made.note else ""))
     print(f"heat map in {args.out}")
 
 
@@ -165,16 +170,17 @@ def flower_run(args: argparse.Namespace) -> None:
         read_npz(Path(args.test))
         changes["test"] = str(Path(args.test).resolve())
     follow.reached(folder)
-    runs, name = folder / "server" / "runs", part_name(exp.algorithm)
+    runs, name = folder / "server" / "runs", method_name(exp)
     out = Path(args.out) if args.out is not None else claim_directory(runs, name)
     changes |= {"resume": args.resume or args.previous, "previous": args.previous}
     say(describe(exp))
-    way_on = f"`moonfl flower run {folder} --out {out} --resume` goes on from the last finished round"
+    test = f" --test {args.test}" if args.test is not None else ""
+    way_on = f"`moonfl flower run {folder} --out {out} --resume{test}` goes on from the last finished round"
     with Progress(exp.rounds) as progress:
         try:
             done = follow.run(folder, out, changes, progress)
         except RunError as error:
-            raise RunError(f"{error}; {way_on}" if (out / SETTINGS).exists() else str(error)) from None
+            raise told(error, out, way_on) from None
     print(done["told"])
 
 
@@ -194,8 +200,12 @@ def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:
     else:
         raise unknown("preset", what, presets.PRESETS)
     exp = override(base, [word for word in args.what if "=" in word])
-    method = part_name(exp.algorithm).rpartition(":")[2].lower()
-    return (f"{exp.dataset}-{method}" if own else Path(what).stem), exp
+    return (f"{exp.dataset}-{method_name(exp)}" if own else Path(what).stem), exp
+
+
+def method_name(exp: Experiment) -> str:
+    """As it stands in the name of a folder."""
+    return part_name(exp.algorithm).rpartition(":")[2].lower()
 
 
 def describe(exp: Experiment) -> str:
@@ -210,6 +220,8 @@ def describe(exp: Experiment) -> str:
 
 
 def describe_partition(exp: Experiment) -> str:
+    if exp.dataset == "sites":
+        return "each with its own data"
     kind = {"dirichlet": f"Dirichlet {exp.beta:g}", "iid": "IID", "column": f"by {exp.column}"}[exp.partition]
     return kind + (f", partition seed {exp.partition_seed}" if exp.partition != "column" else "")
 
@@ -223,11 +235,14 @@ def keys() -> str:
         *(("server.", c) for c in SERVERS.values()),
     ]
     for prefix, cls in groups:
-        rows = [(prefix + f.name, f.default, f.metadata["doc"]) for f in dataclasses.fields(cls) if "doc" in f.metadata]
+        rows = [
+            (prefix + f.name, settings.shown(f), f.metadata["doc"])
+            for f in dataclasses.fields(cls)
+            if "doc" in f.metadata
+        ]
         if rows and cls is not Experiment:
             lines.append(f"  of {cls.__name__}:")
         lines += [f"  {name:22} {doc} [{default}]" for name, default, doc in rows]
-    lines.insert(
-        2, f"  {'algorithm':22} {', '.join(ALGORITHMS)} [moon]\n  {'server':22} {', '.join(SERVERS)} [average]"
-    )
+    parts = (("algorithm", ALGORITHMS, "moon"), ("server", SERVERS, "average"))
+    lines[2:2] = [f"  {key:22} {', '.join(of)}, or package.module:Name [{first}]" for key, of, first in parts]
     return "\n".join(lines)

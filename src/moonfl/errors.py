@@ -33,5 +33,5 @@ def unknown(kind: str, given: str, allowed: Iterable[str], also: str = "") -> In
 
 def say(message: str) -> None:
     """A line on stderr; a run goes on when nobody reads it."""
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError, ValueError):  # a pipe, a terminal or a stream that is closed
         print(message, file=sys.stderr, flush=True)

@@ -16,6 +16,7 @@ from .data.digits import PREPARATION as DIGITS
 from .data.tiny_imagenet import PREPARATION as TINY_IMAGENET
 from .engines import num_cores
 from .engines.embedded import one_thread
+from .errors import unknown
 from .experiment import Experiment
 from .reproduce import Options, adapted, datasets, seeds_of
 from .targets import TARGETS
@@ -54,6 +55,9 @@ def listing(options: Options) -> str:
     """The targets with the number of runs and an estimate of their time here."""
     lines = [f"{'target':14} {'runs':>5} {'estimate':>9}  what"]
     costs: dict[tuple[str, str | None], Cost] = {}
+    known = {dataset for target in TARGETS.values() for dataset in target.datasets}
+    if options.dataset is not None and options.dataset not in known:
+        raise unknown("data set of the paper", options.dataset, known)
     for name, target in TARGETS.items():
         wanted = set()
         for dataset in datasets(name, options, required=False):

@@ -1,6 +1,7 @@
 """Experiment: one frozen, validated description of a run; to and from TOML; strict overrides."""
 
 import dataclasses
+import inspect
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,7 +82,9 @@ class Experiment:
     clip: float | None = setting(
         None, "the largest norm of a party's change of the weights; larger ones are scaled down to it", above=0
     )
-    partition: Literal["dirichlet", "iid", "column"] = setting("dirichlet", "how samples are dealt to parties")
+    partition: Literal["dirichlet", "iid", "column"] = setting(
+        "dirichlet", "how samples are dealt to parties: dirichlet, iid, or by a column"
+    )
     parties: int = setting(0, "N, the number of parties; 0: as many as the column has values, else 10", low=0)
     beta: float = setting(0.5, "concentration of the Dirichlet partition; small is uneven", above=0)
     min_samples: int = setting(10, "the smallest party a Dirichlet partition may have", low=1)
@@ -96,7 +99,7 @@ class Experiment:
     lr: float = setting(0.01, "step size of the local optimiser", above=0)
     momentum: float = setting(0.9, "momentum of the local optimiser", low=0, below=1)
     weight_decay: float = setting(1e-5, "weight decay of the local optimiser", low=0)
-    augment: bool = setting(True, "whether training images are augmented as the paper's authors did")
+    augment: bool = setting(True, "whether CIFAR's training images are augmented, as by the paper's authors")
     seed: int = setting(0, "seed of weights, batches and sampling", low=0, high=2**63 - 1)
     scale: Literal["small"] | None = setting(None, "small: a reduced setting, which every report then says")
     device: str = setting("cpu", "where the model is trained: cpu, cuda, cuda:1, ...")
@@ -165,6 +168,8 @@ def find_part(part: str, name: object) -> type:
     found: Any = find(part, name, PARTS[part])
     if not (isinstance(found, type) and issubclass(found, BASES[part]) and dataclasses.is_dataclass(found)):
         raise InputError(f"{part}={name} is no {part}: it must be a dataclass that extends {BASES[part].__name__}")
+    if "__dataclass_fields__" not in vars(found) and inspect.get_annotations(found):
+        raise InputError(f"{part}={name}: write @dataclass(frozen=True) above {found.__name__}, for it has settings")
     settings.check_kinds(found, f"{part}={name}")
     return found
 
@@ -187,6 +192,9 @@ def from_dict(values: dict[str, Any]) -> Experiment:
         if given is not None:
             given = dict(given) if isinstance(given, dict) else {"name": given}
             parts[part] = settings.build(find_part(part, given.pop("name", None)), given, f"{part}.")
+    for key in values.keys() - set(settings.names(Experiment)):
+        for part in (part for part, of in parts.items() if key in settings.names(type(of))):
+            raise InputError(f"{key} is a setting of the {part}; write it below [{part}]")
     return replace(settings.build(Experiment, values, ""), **parts)
 
 

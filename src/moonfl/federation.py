@@ -53,6 +53,10 @@ def aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server:
             trained = [robust.clipped(u, server.params, exp.clip) for u in trained]
     mean = robust.mean_of(exp)
     combined = exp.algorithm.combine(server, trained, exp.parties, mean)
-    params, memory = exp.server.step(server.params, combined.params, server.step)
+    params, step = exp.server.step(server.params, combined.params, server.step)
     buffers = mean((u.buffers, u.num_samples) for u in trained)
-    return replace(combined, params=params, buffers=buffers, step=memory)
+    # Updates may be on disk until the round ends; what is kept of them is not.
+    shared, memory, step = (
+        {label: {**of} for label, of in state.items()} for state in (combined.shared, combined.memory, step)
+    )
+    return Server({**params}, buffers, shared, memory, step)

@@ -55,9 +55,10 @@ def federate(
     module that gives features [B, F] is an encoder, and gets the projection head and the output layer; one that gives
     (z, logits) is taken as it is. `parties`: in a list, or by name, each party's (x, y) as arrays, or its torch data
     set. `test`: one test set, or a list or dict of one for each party; None: of each party's samples a share
-    (`holdout`) is held out. `out`: the run directory; with `resume`, a run that is there goes on (with `previous` too,
-    from its last checkpoint but one), with `force` it is overwritten. Everything else is a setting of an Experiment,
-    such as epochs=5, lr=0.1, server=moonfl.Momentum().
+    (`holdout`) is held out. `algorithm`: a value such as moonfl.FedProx(mu=0.1), or a name; else MOON with mu=1.
+    `out`: the run directory; with `resume`, a run that is there goes on (with `previous` too, from its last checkpoint
+    but one), with `force` it is overwritten. Everything else is a setting of an Experiment, such as epochs=5,
+    lr=0.1, server=moonfl.Momentum().
     """
     names, own = _each(parties, "party")
     exp = _experiment(model, len(names), algorithm, rounds, experiment)
@@ -81,7 +82,9 @@ def _experiment(model: Own, parties: int, algorithm: FedAvg | str, rounds: int, 
         if key in SETTLED:
             raise InputError(f"{key} means nothing here: federate takes the parties as they are")
         if key not in settings.names(Experiment):
-            raise unknown("setting", key, [name for name in settings.names(Experiment) if name not in SETTLED])
+            also = "and the settings of a method in its value, as algorithm=moonfl.MOON(mu=1)"
+            known = [name for name in settings.names(Experiment) if name not in SETTLED]
+            raise unknown("setting", key, known, also)
     parts = {"algorithm": algorithm, **{part: given[part] for part in PARTS if part in given}}
     built = {part: find_part(part, value)() if isinstance(value, str) else value for part, value in parts.items()}
     name = model if isinstance(model, str) else OWN

@@ -3,7 +3,7 @@
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from . import seeds, tree
 from .data.base import Examples
 from .data.loader import batches
-from .errors import DivergenceError
+from .errors import DivergenceError, InputError
 from .experiment import Experiment
 from .task import Task
 from .types import Batch, Frozen, Output, Params, Party, Server, State, Update
@@ -24,16 +24,14 @@ class Workbench:
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.build = build
         self.modules: list[nn.Module] = []
-        self.unsaved: list[
-            Mapping[tuple[str, str], Tensor | None]
-        ] = []  # of each the buffers in no state_dict, as made
+        self.unsaved: list[tree.Unsaved] = []  # of each, as made
         self.used = 0
 
     def module(self, params: Params) -> nn.Module:
         """A module holding `params`, this party's until `clear`."""
         if self.used == len(self.modules):
             self.modules.append(tree.made(self.build))
-            self.unsaved.append(tree.unsaved_buffers_of(self.modules[-1]))
+            self.unsaved.append(tree.unsaved_of(self.modules[-1]))
         self.used += 1
         model = self.modules[self.used - 1]
         tree.restore_unsaved(model, self.unsaved[self.used - 1])
@@ -71,29 +69,41 @@ def local_update(
     """
     bench.clear()
     start, cpu_start, data = time.perf_counter(), time.process_time(), task.parties[i]
-    kept = exp.algorithm.init_party(server.params) if state is None else state
-    if task.batch_norm and len(data.y) == 1:
-        return Update(i, server.params, server.buffers, 1, 0, {}, traffic(exp, server, {})), kept
-    frozen = bench.frozen
-    if exp.epochs > 1 and not (exp.augment and task.preparation.augments):
-        rows = torch.arange(len(data.y), device=data.y.device).split(exp.batch_size)
-        frozen = functools.partial(
-            bench.tabulated, inputs=lambda: (task.preparation.batch(data.x, part) for part in rows)
+    with seeds.drawn(exp.seed, "model", t, i):  # by model and method, such as dropout
+        kept = exp.algorithm.init_party(server.params) if state is None else state
+        if task.batch_norm and len(data.y) == 1:
+            return Update(i, server.params, server.buffers, 1, 0, {}, traffic(exp, server, {})), kept
+        frozen = frozen_of(exp, task, bench, data)
+        party = Party(
+            i, kept, server.params, server.buffers, server.shared, exp.lr, exp.momentum, task.supervised, frozen
         )
-    party = Party(i, kept, server.params, server.buffers, server.shared, exp.lr, exp.momentum, task.supervised, frozen)
-    model = bench.module(party.global_model)
-    loss_of = exp.algorithm.local_loss(placed(party, torch.device(exp.device)))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeds.number(exp.seed, "model", t, i))  # for what the model itself draws, such as dropout
+        model = bench.module(party.global_model)
+        loss_of = exp.algorithm.local_loss(placed(party, torch.device(exp.device)))
         steps, loss = _train(exp, task, model, loss_of, data, i, t)
-    params, buffers = tree.copy(tree.params_of(model)), tree.copy(tree.buffers_of(model))
-    if not all(bool(torch.isfinite(value).all()) for value in params.values()):
-        raise diverged(exp, f"the weights of party {i} are not finite after round {t + 1}")
-    kept, extra = exp.algorithm.finish(party, {**params, **buffers}, steps)
+        params, buffers = tree.copy(tree.params_of(model)), tree.copy(tree.buffers_of(model))
+        check_buffers(server.buffers, buffers)
+        if not all(bool(torch.isfinite(value).all()) for value in params.values()):
+            raise diverged(exp, f"the weights of party {i} are not finite after round {t + 1}")
+        kept, extra = exp.algorithm.finish(party, {**params, **buffers}, steps)
     seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu_start}
     drift = tree.norm(tree.sub(server.params, params))
     metrics = {"loss": loss, "drift": drift, **seconds, **traffic(exp, server, extra)}
     return Update(i, params, buffers, len(data.y), steps, extra, metrics), kept
+
+
+def frozen_of(exp: Experiment, task: Task, bench: Workbench, data: Examples) -> Callable[[Params], Frozen]:
+    """How models that are only read are run: looked up where samples look alike in every epoch."""
+    if exp.epochs == 1 or (exp.augment and task.preparation.augments):
+        return bench.frozen
+    rows = torch.arange(len(data.y), device=data.y.device).split(exp.batch_size)
+    return functools.partial(bench.tabulated, inputs=lambda: (task.preparation.batch(data.x, part) for part in rows))
+
+
+def check_buffers(before: Params, after: Params) -> None:
+    """Those of the model are averaged over parties, so all have the same, from the first on."""
+    odd = next(iter(before.keys() ^ after.keys()), None)
+    if odd is not None:
+        raise InputError(f"the model makes or drops its buffer '{odd}' in training; give it a value when it is built")
 
 
 def placed(party: Party, device: torch.device) -> Party:
@@ -135,7 +145,7 @@ def _train(
             loss.backward()
             sgd.step()
             losses.append(loss.detach())
-        steps, total = steps + len(losses), total + float(torch.stack(losses).double().sum())
+        steps, total = steps + len(losses), total + float(torch.stack(losses).cpu().double().sum())
         if not math.isfinite(total):
             raise diverged(exp, f"the loss of party {i} became {total} in round {t + 1}, epoch {epoch + 1}")
     return steps, total / steps

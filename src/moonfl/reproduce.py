@@ -17,11 +17,9 @@ from .report.labels import DATASETS as NAMES
 from .report.partition import heat_map
 from .report.runs import Run, read
 from .report.tables import Table, comma_separated, markdown, plain
-from .rundir import SETTINGS
+from .rundir import DIVERGED, SETTINGS, STAGED
 from .targets import DATASETS, TARGETS, Entry, Target, experiments, small
 from .task import make_partition
-
-DIVERGED = "diverged.txt"
 
 
 @dataclass(frozen=True)
@@ -130,8 +128,8 @@ def complete(exp: Experiment, options: Options, where: str) -> Run | None:
     out = options.out / "runs" / name_of(exp)
     if (out / DIVERGED).exists():
         return None
-    started = (out / SETTINGS).exists()
-    if started and (run := read(out)).finished:
+    started = (out / SETTINGS).exists() or (out / STAGED / SETTINGS).exists()
+    if (out / SETTINGS).exists() and (run := read(out)).finished:
         return run
     say(f"{where}: {out.name}")
     with Progress(exp.rounds) as progress:

@@ -56,6 +56,10 @@ def trimmed_mean(values: list[Tensor], cut: int) -> Tensor:
     With the largest cut it is the median, of an even number the mean of the two in the middle. Any `cut` values may be
     anything, also not a number (sorted last): the mean lies between two of the others.
     """
+    if values[0].is_complex():
+        return torch.view_as_complex(trimmed_mean([torch.view_as_real(v) for v in values], cut))
+    if tree.is_whole(values[0].dtype) and all(v.equal(values[0]) for v in values):
+        return values[0].clone()
     pieces = zip(*(v.flatten().split(PIECE) for v in values), strict=True)
     return torch.cat([_trimmed_mean(torch.stack(piece, dim=1), cut) for piece in pieces]).view_as(values[0])
 

@@ -26,6 +26,7 @@ from .types import Params
 
 SETTINGS, ROUNDS, PARTITION, FINAL = "experiment.toml", "rounds.jsonl", "partition.json", "final.json"
 CHECKPOINT, BEST, STAGED = "checkpoint", "best.safetensors", ".new"
+DIVERGED = "diverged.txt"  # why a run that was to be reproduced is not
 Fact = dict[str, Any]
 
 
@@ -80,10 +81,11 @@ def finish_replacing(out: Path) -> None:
     staged = out / STAGED
     with writing(out):
         if (staged / SETTINGS).exists():
-            for name in (SETTINGS, FINAL, BEST):
+            for name in (SETTINGS, FINAL, BEST, DIVERGED):
                 (out / name).unlink(missing_ok=True)
-            shutil.rmtree(out / CHECKPOINT, ignore_errors=True)
             (out / CHECKPOINT).mkdir(exist_ok=True)
+            for path in (out / CHECKPOINT).iterdir():  # the folder itself may be a link to another disk
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
             write_atomically(out / ROUNDS, "")
             for name in (PARTITION, SETTINGS):
                 if (staged / name).exists():
@@ -162,7 +164,9 @@ def go_back(directory: Path, facts: list[Fact], exp: Experiment, chosen: dict[st
         (directory / FINAL).unlink(missing_ok=True)
         if chosen is not None:
             save(directory / BEST, chosen)
-    write_atomically(directory / ROUNDS, "".join(json.dumps(fact) + "\n" for fact in facts))
+    text = "".join(json.dumps(fact) + "\n" for fact in facts)
+    if (directory / ROUNDS).read_text(encoding="utf-8") != text:
+        write_atomically(directory / ROUNDS, text)
 
 
 def note_versions(directory: Path, next_round: int) -> list[str]:

@@ -72,6 +72,9 @@ def build(cls: type[T], values: dict[str, object], prefix: str) -> T:
     for name in values:
         if name not in names(cls):
             raise unknown("key", prefix + name, [prefix + n for n in names(cls)])
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # a dataclass, as its callers see to
+        if field.name not in values and field.default is field.default_factory is dataclasses.MISSING:
+            raise InputError(f"{prefix}{field.name} has no default; set it")
     return cls(**{name: convert(cls, name, value, prefix + name) for name, value in values.items()})
 
 
@@ -82,6 +85,15 @@ def allowed(hint: Any) -> str:
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join("none" if part is type(None) else allowed(part) for part in get_args(hint))
     return {bool: "true or false", int: "a whole number", float: "a number", str: "a text that is not empty"}[hint]
+
+
+def shown(field: "dataclasses.Field[Any]") -> str:
+    """The default of a setting, as it is written on a command line."""
+    if field.default is dataclasses.MISSING:
+        return f"{getattr(field.default_factory, '__name__', '')}()"
+    if field.default is None or isinstance(field.default, bool):
+        return str(field.default).lower()
+    return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
 
 
 def _is_plain(hint: Any) -> bool:

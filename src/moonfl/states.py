@@ -9,7 +9,9 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +25,8 @@ from . import tree
 from .errors import RunError
 from .files import atomic, sync
 from .types import State, Update
+
+DAY = 86_400.0  # seconds
 
 
 def free_memory() -> int:
@@ -146,6 +150,10 @@ class SiteStates:
             save(Path(own) / path.name, state, json.dumps(accepted))
             os.replace(Path(own) / path.name, path)
         sync(self.folder)
+        for left in self.folder.glob(".writing-*"):  # by one that was killed
+            with contextlib.suppress(OSError):
+                if time.time() - left.stat().st_mtime > DAY:
+                    shutil.rmtree(left)
         there = {path.stem.rpartition("-")[2]: path for path in self.folder.glob(f"{state_name(party, 0)[:-1]}*")}
         rounds = [int(number) for number in there if number.isdecimal() and self.tidy]
         wanted = (accepted, None if accepted is None else self._before(party, accepted))
@@ -191,7 +199,7 @@ class States:
                 self._forget(kept)
         size, path = num_bytes(state), None
         fits = self.used + size <= self.budget
-        if size > 0 and (self.folder is not None or not fits):
+        if state and (self.folder is not None or not fits):
             path = self._path(state_name(party, round))
             save(path, state)
         self.used += size if fits else 0

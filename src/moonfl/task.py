@@ -71,12 +71,14 @@ class Task:
     def evaluate_chunks(self, model: nn.Module, numbers: range) -> list[Tally]:
         """What is counted on each of these chunks."""
         model.eval()
-        found = []
-        for name, rows in self.chunks()[numbers.start : numbers.stop]:
+        found, unsaved = [], tree.unsaved_of(model)
+        for number, (name, rows) in zip(numbers, self.chunks()[numbers.start : numbers.stop], strict=True):
             party = self.test_party[rows] if self.test_party is not None and name == "test" else None
             examples, rows = self.held[name], rows.to(self.test.y.device)
             batch = Batch(self.preparation.batch(examples.x, rows), examples.y[rows], rows)
-            logits = model(batch.x).logits
+            tree.restore_unsaved(model, unsaved)  # no chunk may know what was judged before it, or where
+            with seeds.drawn(0, "evaluation", number):  # by a model that draws in evaluation, too
+                logits = model(batch.x).logits
             found.append(tally(logits, batch.y, float(self.supervised(logits, batch)) * len(rows), party))
         return found
 
@@ -213,6 +215,8 @@ def make_builder(
         raise InputError("standardise=true: a model that gives (z, logits) itself takes samples as they are")
     if not tree.params_of(made):
         raise InputError("the model has no parameter that can be trained: all of them are frozen, or there are none")
+    if any(param.is_complex() for param in tree.params_of(made).values()):
+        raise InputError("the model has complex parameters, which cannot be trained here; use pairs of real ones")
     batch_norm = has_batch_norm(made)
     if batch_norm and exp.batch_size == 1:
         raise InputError(f"batch_size=1 cannot train model={exp.model}: its BatchNorm needs at least 2 samples")

@@ -6,11 +6,14 @@ Arithmetic returns new tensors, changes nothing, and works on the names of its f
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .types import Params
+
+PLAIN = (bool, int, float, complex, str, type(None))
 
 
 class Lazy(Mapping[str, Tensor]):
@@ -62,25 +65,37 @@ def load(model: nn.Module, params: Params) -> nn.Module:
     return model
 
 
-def unsaved_buffers_of(model: nn.Module) -> dict[tuple[str, str], Tensor | None]:
-    """Copies of those that are no part of the model, which its author keeps out of its state_dict; by their module's
-    name and their own.
-    """
-    return {
-        (owner, name): None if buffer is None else buffer.clone()
-        for owner, module in model.named_modules()
-        for name, buffer in module._buffers.items()
-        if name in module._non_persistent_buffers_set
-    }
+class Unsaved(NamedTuple):
+    """What a model keeps and its state_dict has not, by the name of its module and its own."""
+
+    buffers: Mapping[tuple[str, str], Tensor | None]  # those that their author keeps out
+    plain: Mapping[tuple[str, str], object]  # numbers, flags and texts
 
 
-def restore_unsaved(model: nn.Module, buffers: Mapping[tuple[str, str], Tensor | None]) -> None:
-    """Whatever a forward pass has made of them since: others, of other shapes, or none."""
-    for owner, name in unsaved_buffers_of(model):
-        delattr(model.get_submodule(owner), name)
-    for (owner, name), buffer in buffers.items():
-        own = None if buffer is None else buffer.clone()
-        model.get_submodule(owner).register_buffer(name, own, persistent=False)
+def unsaved_of(model: nn.Module) -> Unsaved:
+    """Copies."""
+    buffers, plain = {}, {}
+    for owner, module in model.named_modules():
+        for name in module._non_persistent_buffers_set & module._buffers.keys():
+            buffer = module._buffers[name]
+            buffers[owner, name] = None if buffer is None else buffer.clone()
+        for name, value in vars(module).items():
+            if not name.startswith("_") and name != "training" and isinstance(value, PLAIN):
+                plain[owner, name] = value
+    return Unsaved(buffers, plain)
+
+
+def restore_unsaved(model: nn.Module, unsaved: Unsaved) -> None:
+    """Whatever a forward pass has made of it since: other buffers, of other shapes, or none; a count of its calls."""
+    modules = dict(model.named_modules())
+    for module in modules.values():
+        for name in module._non_persistent_buffers_set & module._buffers.keys():
+            delattr(module, name)
+    for (owner, name), buffer in unsaved.buffers.items():
+        modules[owner].register_buffer(name, None if buffer is None else buffer.clone(), persistent=False)
+    for (owner, name), value in unsaved.plain.items():
+        if vars(modules[owner]).get(name) is not value:
+            setattr(modules[owner], name, value)
 
 
 def to(a: Params, device: torch.device) -> Params:
@@ -109,20 +124,34 @@ def mul(a: Params, scale: float) -> Params:
 def mean(trees: Iterable[tuple[Params, float]]) -> Params:
     """The weighted mean of (Params, weight) pairs, summed in float64 in the order given.
 
-    Dtypes are those of the first; integers (BatchNorm's count of batches) are rounded.
+    Dtypes are those of the first; integers (BatchNorm's count of batches) are rounded, and where all have the same they
+    keep it, however large.
     """
     items = iter(trees)
     first, weight = next(items)
-    total = {k: v.double() * weight for k, v in first.items()}
+    total = {k: wide(v) * weight for k, v in first.items()}
+    differ = {k: False for k, v in first.items() if is_whole(v.dtype)}
     for tree, w in items:
-        total = {k: v + tree[k].double() * w for k, v in total.items()}
+        total = {k: v + wide(tree[k]) * w for k, v in total.items()}
+        differ = {k: before or not tree[k].equal(first[k]) for k, before in differ.items()}
         weight += w
-    return {k: as_dtype(v / weight, first[k].dtype) for k, v in total.items()}
+    return {
+        k: as_dtype(v / weight, first[k].dtype) if differ.get(k, True) else first[k].clone() for k, v in total.items()
+    }
+
+
+def wide(value: Tensor) -> Tensor:
+    """What sums are taken in."""
+    return value.to(torch.complex128) if value.is_complex() else value.double()
+
+
+def is_whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex)
 
 
 def as_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Integers are rounded."""
-    return (value if dtype.is_floating_point else value.round()).to(dtype)
+    return (value.round() if is_whole(dtype) else value).to(dtype)
 
 
 def flat(a: Params, names: Iterable[str]) -> Tensor:

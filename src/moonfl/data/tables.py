@@ -52,7 +52,8 @@ def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
     classes = reading.classes or class_names(tables, reading.label)
     train, *test = (_examples(table, features, reading.label, classes) for table in tables)
     columns, *held = ({given: np.array(_filled(t, given))} if given in t.header else {} for t in tables)
-    return Dataset(train, test[0] if test else None, classes, AS_STORED, columns, held[0] if held else {})
+    test_columns = held[0] if held else {}
+    return Dataset(train, test[0] if test else None, classes, AS_STORED, columns, test_columns, tuple(features))
 
 
 def read_table(path: Path, reading: Reading) -> Table:

@@ -1,5 +1,6 @@
 """Engines: where the parties of a round are trained. All of them give the same bits."""
 
+import multiprocessing
 import os
 import sys
 from typing import Protocol
@@ -37,11 +38,13 @@ def check_workers(workers: int | None) -> None:
 def make_engine(exp: Experiment, task: Task, workers: int | None = None, states: States | None = None) -> Engine:
     """The pool with `workers` processes (None: one per core), or this process alone where that is all there is to gain.
 
-    There is no pool where forked processes could not train: off Linux, and beside an accelerator, whose presence keeps
-    torch's autograd from working in a fork (hide it, as by CUDA_VISIBLE_DEVICES=, to train on the CPU with a pool).
+    There is no pool where forked processes could not train: off Linux, in a process that may have no children (a worker
+    of multiprocessing.Pool), and beside an accelerator, whose presence keeps torch's autograd from working in a fork
+    (hide it, as by CUDA_VISIBLE_DEVICES=, to train on the CPU with a pool).
     """
     check_workers(workers)
-    can_fork = sys.platform == "linux" and not torch.accelerator.is_available()
+    childless = multiprocessing.current_process().daemon
+    can_fork = sys.platform == "linux" and not childless and not torch.accelerator.is_available()
     workers = min(workers or num_cores(), exp.parties_per_round())
     if workers == 1 or exp.device != "cpu" or not can_fork:
         return Embedded(exp, task, states or States())

@@ -64,7 +64,7 @@ def export(
 def whole(out: Path, force: bool) -> Iterator[Path]:
     """A folder to write to; at the end of the block what is in it goes to `out`, all of it or nothing."""
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; --out names a folder")
+        raise InputError(f"{out} is a file; an export is a folder")
     with writing(out):
         there = out.exists()
         out.mkdir(parents=True, exist_ok=True)
@@ -72,13 +72,15 @@ def whole(out: Path, force: bool) -> Iterator[Path]:
             others = any(not path.name.startswith(WRITING) for path in out.iterdir())
             if others and not force and not is_artifact(out / WEIGHTS):
                 raise InputError(
-                    f"{out} is not empty and holds no earlier export; another --out keeps what is there, --force "
-                    f"writes {WEIGHTS}, {PROGRAM} and {README} into it"
+                    f"{out} is not empty and holds no earlier export; another folder keeps what is there, --force "
+                    f"(force=True) writes {WEIGHTS}, {PROGRAM} and {README} into it"
                 )
             with tempfile.TemporaryDirectory(dir=out, prefix=WRITING) as staged:
                 yield Path(staged)
                 for path in Path(staged).iterdir():
                     sync(path)
+                for name in (PROGRAM, README):  # so that a kill leaves nothing beside weights that it is not of
+                    (out / name).unlink(missing_ok=True)
                 for name in (WEIGHTS, PROGRAM, README):
                     os.replace(Path(staged) / name, out / name)
             for left in out.glob(f"{WRITING}*"):  # by an export that was killed

@@ -75,7 +75,7 @@ def load_model(path: str | Path, model: Own | None = None) -> Deployed:
         given = head["preparation"]
         mean, std = (tuple(float(value) for value in given[key]) for key in ("mean", "std"))
         preparation = Preparation(mean, std, float(given["scale"]))
-        if (settings["model"] == OWN or ":" in settings["model"]) and model is None:  # a file must not run code
+        if is_own(settings["model"]) and model is None:  # a file must not run code
             raise InputError(
                 f"its network ({settings['model']}) is code of somebody's own, which is not in this file; "
                 "load_model(path, model) takes it, and the model.pt2 beside it needs nothing"
@@ -128,18 +128,25 @@ def sample(told: dict[str, Any]) -> tuple[tuple[int, ...], torch.dtype]:
     return tuple(int(side) for side in told["shape"]), dtype
 
 
+def is_own(model: str) -> bool:
+    """Whether the network is somebody's own code."""
+    return model == OWN or ":" in model
+
+
 def explained(artifact: Artifact) -> str:
     """The README.md beside the files."""
     exp, made = artifact.experiment, artifact.blueprint
     pixels = f", pixels from 0 to {made.preparation.scale:g}" if made.deployed(artifact.params).preparation else ""
     stored = described(made.dtype, made.shape)
+    network = ", model" if is_own(str(exp.model)) else ""
     return f"""# A model trained by federated learning
 
 {artifact.model[0].upper()}{artifact.model[1:]}; {part_name(exp.algorithm)} over {exp.parties} parties on
 {exp.dataset}, encoder {exp.model}. Made by moonfl {metadata.version("moonfl")} with torch {torch.__version__}.
 
 - `model.pt2`: the whole model, preparation of the samples included, for torch alone
-- `model.safetensors`: its weights and buffers by name; `moonfl.load_model("model.safetensors")` makes a module of them
+- `model.safetensors`: its weights and buffers by name; `moonfl.load_model("model.safetensors"{network})` makes a
+  module of them
 
 It takes any number B of samples as they are stored, {stored}{pixels}, and gives their
 representations z and logits:

@@ -3,10 +3,9 @@
 import json
 from pathlib import Path
 
-import safetensors
 import torch
 
-from .. import checkpoint, states, stopping
+from .. import checkpoint, stopping
 from ..api import experiment_of
 from ..data import directory, load, source
 from ..data.augment import by_type
@@ -15,7 +14,7 @@ from ..deployed import Blueprint
 from ..errors import InputError, say
 from ..experiment import OWN, Experiment
 from ..record import GLOBAL, Result
-from ..rundir import BEST, CHECKPOINT, PARTITION, Fact, read_facts
+from ..rundir import CHECKPOINT, PARTITION, Fact, read_facts
 from ..task import make_builder
 from ..types import Params, State
 from .artifact import Artifact, sample
@@ -33,7 +32,8 @@ def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None)
     if found is None:
         raise InputError(f"{run} has no checkpoint: no round of it is done; `moonfl resume {run}` goes on with it")
     facts = read_facts(run, found.rounds)
-    models, fact = best_of(facts, _best(run)) if best else (exp.algorithm.deployed(found.server), facts[-1])
+    chosen = exp.algorithm.deployed(found.chosen) if found.chosen is not None else None
+    models, fact = best_of(facts, chosen) if best else (exp.algorithm.deployed(found.server), facts[-1])
     name, params = named(models, party)
     return Artifact(exp, blueprint(run, exp, data_dir), params, name, fact, best)
 
@@ -49,8 +49,8 @@ def best_of(facts: list[Fact], models: State | None) -> tuple[State, Fact]:
     fact = stopping.chosen(facts)
     if fact is None or models is None:
         raise InputError(
-            f"this run has no {BEST}: one with validation=SHARE keeps its best round; without --best the last round's "
-            "model is exported"
+            "this run has chosen no round: one with validation=SHARE keeps its best; without --best (best=True) the "
+            "last round's model is exported"
         )
     return models, fact
 
@@ -58,22 +58,15 @@ def best_of(facts: list[Fact], models: State | None) -> tuple[State, Fact]:
 def named(models: State, party: int | None) -> tuple[str, Params]:
     """The name of the model that is asked for, and the model."""
     if GLOBAL in models and party is not None:
-        raise InputError(f"--party {party} is for runs in which each party has a model; this one has a global one only")
+        raise InputError(f"party {party} is asked for, and this run has a global model only")
     name = GLOBAL if party is None else f"party{party}"
     if name not in models:
         whose = ", ".join(sorted((name.removeprefix("party") for name in models), key=lambda name: (len(name), name)))
         given = "none is chosen" if party is None else f"there is no party {party}"
-        raise InputError(f"each party of this run has a model of its own, and {given}: --party is one of {whose}")
+        raise InputError(
+            f"each party of this run has a model of its own, and {given}: --party (party=) is one of {whose}"
+        )
     return name, models[name]
-
-
-def _best(run: Path) -> State | None:
-    if not (run / BEST).exists():
-        return None
-    try:
-        return states.load(run / BEST)
-    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-        raise InputError(f"{run / BEST} is damaged ({error}); without --best the last round is exported") from None
 
 
 def blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -27,6 +28,7 @@ class Site:
     name: str
     task: Task
     states: Callable[[str], SiteStates]  # by run
+    features: tuple[str, ...] = ()  # the names of what is learned from, where its data are a table
     secret: str = ""  # by which the server knows that it is this party
 
 
@@ -34,17 +36,19 @@ WRONG_THERE = "its site.toml, data or installation is wrong; the log of the site
 SiteOf = Callable[[Context], tuple[Experiment, Site]]
 
 
-def client_app(site_of: SiteOf) -> ClientApp:
-    """`site_of` tells what to run and where we are; Flower's context says which node this is."""
+def client_app(site_of: SiteOf, private: bool = True) -> ClientApp:
+    """`site_of` tells what to run and where we are; Flower's context says which node this is. Where nothing is
+    `private`, as in a simulation, the server is told all of what goes wrong.
+    """
     app = ClientApp()
-    app.query()(answering(site_of, introduce))
-    app.train()(answering(site_of, train))
-    app.evaluate()(answering(site_of, evaluate))
+    app.query()(answering(site_of, introduce, private))
+    app.train()(answering(site_of, train, private))
+    app.evaluate()(answering(site_of, evaluate, private))
     return app
 
 
 def answering(
-    site_of: SiteOf, work: Callable[[Experiment, Site, Message], Message]
+    site_of: SiteOf, work: Callable[[Experiment, Site, Message], Message], private: bool
 ) -> Callable[[Message, Context], Message]:
     """What goes wrong at a site is told to the server in a line. A message that may quote the data (a cell of a table,
     the name of an image) stays in the log of the site.
@@ -57,10 +61,12 @@ def answering(
             told = str(error)
         except InputError as error:
             say(f"moonfl: {error}")
-            told = WRONG_THERE
+            told = WRONG_THERE if private else str(error)
         except Exception as error:
             traceback.print_exc()
-            told = f"{type(error).__name__}; the log of the site says more"
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            whole = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+            told = f"{type(error).__name__}; the log of the site says more" if private else whole
         return Message(pack({"error": told}), reply_to=message)
 
     return answer
@@ -72,6 +78,7 @@ def introduce(exp: Experiment, site: Site, message: Message) -> Message:
     facts: Facts = {
         "party": site.party, "name": site.name, "secret": site.secret, "versions": versions(),
         "shape": list(own.x.shape[1:]), "dtype": str(own.x.dtype), "classes": list(task.classes),
+        "features": list(site.features),
         "counts": task.counts(own), "sha256": hash_of(own, *task.held.values()),
         **{key: len(task.held[name].y) if name in task.held else 0 for name, key in HELD.items()},
     }  # fmt: skip

@@ -17,6 +17,7 @@ import torch
 from cryptography import x509
 from torch import Tensor
 
+from ..data import source
 from ..data.npz import write_npz
 from ..errors import InputError
 from ..experiment import HOLDOUT, Experiment, part_name, to_toml
@@ -73,6 +74,7 @@ def lay_out(folder: Path, exp: Experiment, host: str, port: int, holdout: Callab
         site = folder / f"site-{k + 1}"
         told = {"PARTY": k, "NAME": site.name, "SECRET": secret, "HOLDOUT": holdout(k)}
         write(site / "site.toml", "site.toml", told)
+        (site / "site.toml").chmod(0o600)  # it has the secret
         write(site / "start.sh", "site.sh", values | {"OWN_PORT": port + 1 + k}, run=True)
         (site / "ca.crt").write_bytes((folder / "server" / "ca.crt").read_bytes())
         write_node_key(site / "key")
@@ -91,6 +93,11 @@ def check(folder: Path, exp: Experiment, sites: int, address: str, with_data: bo
         raise InputError(f"--address is HOST:PORT, such as fl.example.org:8000 or 10.0.0.5:8000, not {address!r}")
     if not 0 < int(port) <= 65535 - sites:
         raise InputError(f"--address: the port must be from 1 to {65535 - sites}, for each site has one of its own")
+    if not with_data and exp.dataset != "cifar10" and source(exp.dataset).preparation is not None:
+        raise InputError(
+            f"{exp.dataset} has a preparation of its own, which other data must not get: say dataset=sites for sites "
+            f"with their own, or --with-data to deal {exp.dataset} to them"
+        )
     return host, int(port)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+from google.protobuf.message import DecodeError
 
 from ..errors import RunError
 from ..types import State
@@ -13,6 +14,7 @@ from .records import Facts, RefusedError, clean, unpack
 
 POLLS = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between looks for answers; the last for ever
 Answer = Message | str  # or why there is none
+LATE = "no answer within"  # begins the reason of one that may still be at work
 
 
 def exchange(
@@ -45,7 +47,7 @@ def exchange(
             raise RunError("stopped")
         looks += 1
     for key in waiting.values():
-        done(key, f"no answer within {deadline:g} s")
+        done(key, f"{LATE} {deadline:g} s")
 
 
 def look(grid: Grid, number: str) -> Answer | None:
@@ -56,7 +58,9 @@ def look(grid: Grid, number: str) -> Answer | None:
             lines = (reply.error.reason or "").strip().splitlines()
             return f"failed ({clean(lines[-1]) if lines else f'code {reply.error.code}'})"
         return reply
-    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, AssertionError) as error:
+    except (
+        ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError, DecodeError
+    ) as error:  # fmt: skip
         return f"its answer cannot be read ({type(error).__name__})"
 
 

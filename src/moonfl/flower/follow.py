@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from ..errors import InputError, Interrupted, RunError, say
 from ..experiment import Experiment, from_toml, read_toml
 from ..rundir import holds_a_run
 from .deployment import CONNECTION, NAME, check_path, connect
-from .server import MARK
+from .server import FAILURES, MARK
 
 KEPT = 15  # lines of Flower's own that are shown when a run fails without a word of ours
 FRAME = "╭╮╰╯│─ \n"  # what Flower draws around its errors
@@ -28,6 +29,7 @@ FRAME = "╭╮╰╯│─ \n"  # what Flower draws around its errors
 def experiment_of(folder: Path) -> Experiment:
     if not (folder / NAME).exists():
         raise InputError(f"{folder} is no deployment: there is no {NAME} in it; `moonfl flower init` makes one")
+    sys.path.insert(0, str((folder / "app").resolve()))  # where its own method or model is
     return from_toml(folder / "app" / "experiment.toml")
 
 
@@ -39,7 +41,7 @@ def run(folder: Path, out: Path, changes: dict[str, Any], watch: api.Watch) -> d
     home, mark = connect(folder, reached(folder)), f"-{secrets.token_hex(8)}"
     config = changes | {"out": str(out.resolve()), "mark": mark}
     command = [
-        str(Path(sys.executable).with_name("flwr")), "run", str((folder / "app").resolve()), CONNECTION, "--stream",
+        flwr(), "run", str((folder / "app").resolve()), CONNECTION, "--stream",
         "--run-config", " ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in config.items()),
     ]  # fmt: skip
     quiet = {"FLWR_HOME": str(home), "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
@@ -53,6 +55,15 @@ def run(folder: Path, out: Path, changes: dict[str, Any], watch: api.Watch) -> d
             raise Interrupted(followed.way_out(home)) from None
         finally:
             process.terminate()
+
+
+def flwr() -> str:
+    """Flower's command: that of this installation."""
+    beside = Path(sys.executable).with_name("flwr")
+    found = str(beside) if beside.exists() else shutil.which("flwr")
+    if found is None:
+        raise RunError("Flower's command flwr is neither beside this Python nor on the PATH; install moonfl[flower]")
+    return found
 
 
 def reached(folder: Path) -> str:
@@ -90,7 +101,7 @@ class Followed:
                 done: dict[str, Any] = message["done"]
                 return done
             elif "error" in message:
-                raise (InputError if message["status"] == 2 else RunError)(message["error"])
+                raise FAILURES[message["failure"]](message["error"])
         words = " ".join(line for line in self.last if line)
         raise RunError(f"Flower ended the run before it was done. Its last words: {words}")
 

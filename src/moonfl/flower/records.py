@@ -3,12 +3,14 @@
 import contextlib
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from torch import Tensor
 
 from ..data.moments import Moments, scales_shape
 from ..report.checks import is_number
@@ -152,9 +154,14 @@ def check_site(facts: Facts, parties: int) -> int:
     party, count = facts.get("party"), facts.get("counts")
     if type(party) is not int or not 0 <= party < parties:
         raise RefusedError(f"it says it is party {clean(str(party))}; parties are 0 to {parties - 1}")
-    for key, kind in (("name", str), ("shape", list), ("dtype", str), ("classes", list), ("sha256", str)):
+    for key, kind in (("name", str), ("dtype", str), ("sha256", str)):
         if not isinstance(facts.get(key), kind):
             raise RefusedError(f"party {party} does not say its {key}")
+    for key, fits in (("shape", is_size), ("classes", is_text), ("features", is_text)):
+        if not isinstance(facts.get(key), list) or not all(map(fits, facts[key])):
+            raise RefusedError(f"party {party} does not say its {key}")
+    if not re.fullmatch(r"[0-9a-f]{64}", facts["sha256"]):
+        raise RefusedError(f"party {party} does not say the sha256 of its data")
     if not isinstance(facts.get("versions"), dict):
         raise RefusedError(f"party {party} does not say its versions")
     whole = isinstance(count, list) and all(type(n) is int and 0 <= n < 2**40 for n in count)
@@ -169,10 +176,18 @@ def check_site(facts: Facts, parties: int) -> int:
     return party
 
 
+def is_size(value: object) -> bool:
+    return type(value) is int and 0 < value < 2**31
+
+
+def is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 def moments_of(facts: Facts) -> Moments:
     """What a site shares for standardisation: a count, and a number for each feature."""
     told: Any = facts.get("moments")
-    with contextlib.suppress(KeyError, TypeError, ValueError, RuntimeError):
+    with contextlib.suppress(KeyError, TypeError, ValueError, RuntimeError, ArithmeticError):
         values = math.prod(facts["shape"]) // math.prod(scales_shape(tuple(facts["shape"])))
         mean, squares = (torch.tensor(told[key], dtype=torch.float64) for key in ("mean", "squares"))
         like = (math.prod(scales_shape(tuple(facts["shape"]))),)
@@ -202,10 +217,15 @@ def check_tensors(what: str, given: Params, wanted: Params) -> None:
         if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
             have, want = (f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (tensor, wanted[name]))
             raise RefusedError(f"{name} of {what} is {have}, not {want}")
-        if not bool(torch.isfinite(tensor).all()):
+        if not bool((torch.isfinite(tensor) | as_sent(tensor, wanted[name])).all()):
             raise RefusedError(f"{name} of {what} is not finite")
         if name.endswith("running_var") and bool((tensor < 0).any()):
             raise RefusedError(f"{name} of {what} is a variance below 0")
+
+
+def as_sent(tensor: Tensor, sent: Tensor) -> Tensor:
+    """Where it has the value that was sent, which a constant of the model, such as a mask of -inf, keeps."""
+    return (tensor == sent) | (tensor.isnan() & sent.isnan())
 
 
 def read_tally(told: Any, held: int, classes: int, party: int) -> Tally:

@@ -91,8 +91,9 @@ class Roll:
             if self.nodes.get(party) in online:
                 raise RefusedError(f"party {party} is {self.name(party)} already, at node {self.nodes[party]}")
             compare(facts, self.known, party)
-        except RefusedError as error:
-            why = f"{who} was refused: {error}"
+        except Exception as error:  # a stranger may say anything, and must not end the run
+            said = str(error) if isinstance(error, RefusedError) else f"what it says of itself ({type(error).__name__})"
+            why = f"{who} was refused: {said}"
             if self.refused.get(node, (0.0, ""))[1] != why:
                 self.tell(f"moonfl: {why}")
             self.refused[node] = (time.monotonic(), why)
@@ -103,7 +104,8 @@ class Roll:
 
     def _admit(self, party: int, secret: object) -> None:
         """A site is the party it says only if it has that party's secret."""
-        if self.secrets and hashlib.sha256(str(secret).encode()).hexdigest() != self.secrets[party]:
+        hashed = hashlib.sha256(str(secret).encode(errors="replace")).hexdigest()
+        if self.secrets and hashed != self.secrets[party]:
             raise RefusedError(f"it says it is party {party} and has not that party's secret")
 
     def begin(self) -> None:
@@ -132,6 +134,13 @@ def compare(facts: Facts, known: dict[int, Facts], party: int) -> None:
             if facts[key] != other[key]:
                 have, want = (clean(str(of[key])) for of in (facts, other))
                 raise RefusedError(f"it has {what} {have}, {other['name']} has {want}")
+        for k, (have, want) in enumerate(zip(facts["features"], other["features"], strict=False), 1):
+            if have != want:
+                have, want = clean(str(have)), clean(str(want))
+                raise RefusedError(
+                    f"feature {k} of its table is '{have}', that of {other['name']} is '{want}'; all sites need the "
+                    "same columns in the same order"
+                )
     before = known.get(party)
     if before is not None and before["sha256"] != facts["sha256"]:
         raise RefusedError("its data are not those it had when the run began")

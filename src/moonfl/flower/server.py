@@ -21,12 +21,12 @@ from ..data.augment import by_type
 from ..data.base import Examples
 from ..data.moments import scales
 from ..data.npz import read_npz
-from ..errors import InputError, RunError, unknown
+from ..errors import DivergenceError, InputError, RunError, unknown
 from ..experiment import Experiment, from_toml
 from ..record import Result
 from ..rundir import PARTITION
 from ..states import States
-from ..task import Task, make_builder
+from ..task import Task, hash_of, make_builder
 from .client import Site, client_app
 from .records import Facts, RefusedError, check_site, moments_of
 from .roll import Roll, Rules
@@ -34,6 +34,7 @@ from .site import read_site
 from .sites import Sites
 
 MARK = "@moonfl"  # begins a line of JSON for whoever follows the run, who knows what comes between
+FAILURES: dict[str, type[InputError | RunError]] = {"input": InputError, "divergence": DivergenceError, "run": RunError}
 CONFIG = ("out", "resume", "previous", "test", "secrets", "mark")  # keys of an app's config beside the Rules
 
 
@@ -50,6 +51,7 @@ class AtSites(Task):
             "classes": list(self.classes), "counts": [facts["counts"] for facts in self.sites],
             "names": list(self.names),
             "sha256": hashlib.sha256(hashes.encode()).hexdigest(), "run": self.run, "sites": list(self.sites),
+            "test": hash_of(self.test) if len(self.test.y) > 0 else "",
         }  # fmt: skip
 
 
@@ -68,7 +70,8 @@ def server_app(experiment: Path) -> ServerApp:
             exp = replace(from_toml(experiment), device="cpu")
             result = serve(grid, exp, config, lambda fact: tell({"fact": fact}))
         except (InputError, RunError) as error:
-            tell({"error": str(error), "status": 2 if isinstance(error, InputError) else 1})
+            failure = next(name for name, kind in FAILURES.items() if isinstance(error, kind))
+            tell({"error": str(error), "failure": failure})
             raise
         tell({"done": {"told": conclude(result)}})
 
@@ -93,6 +96,10 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: api.Watch)
     out, previous = Path(config["out"]), bool(config.get("previous"))
     stored = read_stored(out, exp) if config.get("resume") else None
     secrets = tuple(filter(None, str(config.get("secrets", "")).split(",")))
+    if secrets and len(secrets) != exp.parties:
+        raise InputError(
+            f"app/pyproject.toml has the secrets of {len(secrets)} sites, app/experiment.toml has parties={exp.parties}"
+        )
     roll = Roll(grid, exp.parties, rules, dict(enumerate(stored["sites"])) if stored else {}, secrets)
     if stored is not None:
         roll.begun = True
@@ -102,6 +109,10 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: api.Watch)
         roll.begin()
     run = stored["run"] if stored is not None else uuid.uuid4().hex
     task = make_task(exp, roll, run, str(config.get("test", "")))
+
+    if stored is not None and stored.get("test", "") != task.dealt()["test"]:
+        was = "a test set at the server, and this is not it" if stored.get("test") else "the sites"
+        raise InputError(f"the models of {out} were judged by {was}; --test must be as it was when the run began")
 
     def engine(exp: Experiment, task: Task, states: States) -> Sites:
         return Sites(exp, task, states, roll, run)

@@ -56,7 +56,7 @@ def simulate(
     where: dict[str, str | int] = {"address": ray_address} if ray_address else {"num_cpus": workers or num_cores()}
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
     backend: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": where | quiet}
-    client = client_app(functools.partial(simulated_site, exp, out.resolve() / CHECKPOINT))
+    client = client_app(functools.partial(simulated_site, exp, out.resolve() / CHECKPOINT), private=False)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -65,8 +65,10 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
         network.build, {config.party: own}, test.to(exp.device), preparation, network.batch_norm, data.classes,
         validation=validation,
     )  # fmt: skip
-    name = config.name or f"party {config.party}"
-    return exp, Site(config.party, name, task, lambda run: SiteStates(folder / config.states / run), config.secret)
+    return exp, Site(
+        config.party, config.name or f"party {config.party}", task,
+        lambda run: SiteStates(folder / config.states / run), data.features, config.secret,
+    )  # fmt: skip
 
 
 def read_data(path: Path, exp: Experiment) -> Dataset:

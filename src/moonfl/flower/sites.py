@@ -11,7 +11,7 @@ from ..scores import Score, Tally, score, total
 from ..states import SiteStates, States
 from ..task import Task
 from ..types import Frozen, Params, Party, Server, State, Update
-from .exchange import Answer, content_of, exchange
+from .exchange import LATE, Answer, content_of, exchange
 from .records import (
     HELD,
     NotFiniteError,
@@ -39,6 +39,7 @@ class Sites:
 
     def __post_init__(self) -> None:
         self.central = Embedded(self.exp, self.task, self.states)  # judges models where the server has a test set
+        self.late: set[int] = set()  # parties that let this round's deadline pass
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
         """The updates of the chosen parties in their order; of those that did not answer, why."""
@@ -58,6 +59,7 @@ class Sites:
         for i in chosen:
             if not updates[i].missing:
                 self.states.note(i, t, None if self.here is None else self.here.path(i, t))
+        self.late = {i for i in chosen if updates[i].missing.startswith(LATE)}
         if answered < len(chosen):
             say(f"moonfl: round {t + 1} goes on without {self._reasons(updates)}")
         return [updates[i] for i in chosen]
@@ -121,12 +123,18 @@ class Sites:
         return scores
 
     def _judged(self, model: Params, wanted: list[str]) -> dict[str, Tally]:
-        """What the sites counted, summed in party order, on the sets that are wanted."""
+        """What the sites counted, summed in party order, on the sets that are wanted. One that let the round's deadline
+        pass is not waited for again.
+        """
         arrays, deadline, known = arrays_of({"model": model}), self.roll.rules.deadline, self.roll.known
         held = {i: {name: int(facts[HELD[name]]) for name in wanted} for i, facts in known.items()}
+        judges = {i: node for i, node in self.roll.present().items() if i not in self.late}
+        for i in (i for i, sizes in held.items() if any(sizes.values()) and i not in judges):
+            why = "it let the round's deadline pass" if i in self.late else "not connected"
+            say(f"moonfl: {self.roll.name(i)} does not judge the model: {why}")
         messages = (
             (i, Message(assemble({"party": i}, arrays), node, "evaluate", ttl=deadline))
-            for i, node in self.roll.present().items()
+            for i, node in judges.items()
             if any(held[i].values())
         )
         found: dict[int, dict[str, Tally]] = {}

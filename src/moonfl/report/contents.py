@@ -98,7 +98,9 @@ def partitions(groups: list[Group]) -> list[Section]:
         known = json.loads(text)
         counts = np.asarray(known["counts"], dtype=np.int64)
         names = tuple(known.get("classes") or map(str, range(counts.shape[1])))
-        figure = draw(counts, names, f"Who has what: {dealt(users[0])}", subtitle(users))
+        given = known.get("names") or []
+        parties = tuple(map(str, given)) if len(given) == len(counts) else ()
+        figure = draw(counts, names, f"Who has what: {dealt(users[0])}", subtitle(users), parties)
         who = (
             "all runs"
             if len(users) == len(groups)
@@ -112,6 +114,8 @@ def partitions(groups: list[Group]) -> list[Section]:
 
 def dealt(g: Group) -> str:
     kind = g.settings.get("partition", "")
+    if g.settings.get("dataset") == "sites":
+        return "each site its own"
     return f"Dirichlet, beta {g.settings.get('beta', 0):g}" if kind == "dirichlet" else str(kind)
 
 

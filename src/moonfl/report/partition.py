@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_COLUMNS = 20  # classes the table and the heat map show one by one
+LONGEST = 16  # characters of a party's name in a heat map
 
 
-def table(counts: NDArray[np.int64], classes: tuple[str, ...]) -> str:
-    """Samples of each class at each party; many classes are rows, few are columns."""
-    parties = [f"party {i}" for i in range(len(counts))]
+def table(counts: NDArray[np.int64], classes: tuple[str, ...], names: tuple[str, ...] = ()) -> str:
+    """Samples of each class at each party (`names`, where they have any); many classes are rows, few are columns."""
+    parties = names or [f"party {i}" for i in range(len(counts))]
     rows = [["", *classes, "all"], *([name, *row, row.sum()] for name, row in zip(parties, counts, strict=True))]
     if len(classes) > MAX_COLUMNS:
         rows = [list(column) for column in zip(*rows, strict=True)]
@@ -37,7 +38,9 @@ def check_format(path: Path) -> None:
         raise InputError(f"the heat map is a .png or .svg file, not '{path}'")
 
 
-def draw(counts: NDArray[np.int64], classes: tuple[str, ...], title: str, subtitle: str = "") -> "Figure":
+def draw(
+    counts: NDArray[np.int64], classes: tuple[str, ...], title: str, subtitle: str = "", names: tuple[str, ...] = ()
+) -> "Figure":
     parties, num_classes = counts.shape
     with look():
         figure, axes = canvas(title, subtitle, height=3.8)
@@ -48,19 +51,25 @@ def draw(counts: NDArray[np.int64], classes: tuple[str, ...], title: str, subtit
             return figure
         turned = max(map(len, classes)) > 3
         axes.set_xticks(range(num_classes), classes, rotation=40 if turned else 0, ha="right" if turned else "center")
-        axes.set_yticks(range(parties))
+        axes.set_yticks(range(parties), [cut(name) for name in names] or None)
         for (i, k), n in np.ndenumerate(counts):
             axes.text(k, i, str(n), ha="center", va="center", fontsize=7, color=on_shade(n / counts.max()))
     return figure
 
 
-def heat_map(counts: NDArray[np.int64], classes: tuple[str, ...], title: str, path: Path) -> None:
+def cut(name: str) -> str:
+    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+
+
+def heat_map(
+    counts: NDArray[np.int64], classes: tuple[str, ...], title: str, path: Path, names: tuple[str, ...] = ()
+) -> None:
     """Draw to `path`, PNG or SVG by its ending."""
     check_format(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as temporary, look():
-            draw(counts, classes, title).savefig(temporary, format=path.suffix[1:], dpi=200)
+            draw(counts, classes, title, names=names).savefig(temporary, format=path.suffix[1:], dpi=200)
     except (OSError, RunError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"the heat map {path} cannot be written: {reason}") from None

@@ -1,6 +1,10 @@
 #!/bin/sh
 # The SuperLink: sites connect to it, and runs are started at it. Needs moonfl[flower].
 cd "$$(dirname "$$0")" || exit 1
+command -v flower-superlink > /dev/null || {
+    echo "$$0: flower-superlink is not on the PATH; activate the environment that moonfl[flower] is installed in" >&2
+    exit 127
+}
 export FLWR_HOME="$$PWD/flower" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
 exec flower-superlink --host $HOST --port $PORT \

@@ -1,8 +1,12 @@
 #!/bin/sh
 # The SuperNode of this site: it connects to the server, nobody connects to it (its own port is for its own processes).
 # Needs moonfl[flower]. A server takes a minute to notice that a SuperNode is gone, and refuses a new one until then:
-# so this tries again, ten times in a row at most.
+# so this tries again, ten times in a row at most (RETRIES says how often). What goes wrong here is told in this terminal.
 cd "$$(dirname "$$0")" || exit 1
+command -v flower-supernode > /dev/null || {
+    echo "$$0: flower-supernode is not on the PATH; activate the environment that moonfl[flower] is installed in" >&2
+    exit 127
+}
 export FLWR_HOME="$$PWD/flower" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
 tries=0
