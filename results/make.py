@@ -185,7 +185,11 @@ def partitions(there: dict[str, Run]) -> Table | None:
             continue
         last = {row: float(run.rounds[-1]["accuracy"]) for row, run in runs.items()}
         mean = {row: float(np.mean(ends(run))) for row, run in runs.items()}
-        leads = [of[row] - of["FedAvg"] if row in of else None for of in (last, mean) for row in ("MOON", "SCAFFOLD")]
+        leads = [
+            of[row] - of["FedAvg"] if {row, "FedAvg"} <= of.keys() else None
+            for of in (last, mean)
+            for row in ("MOON", "SCAFFOLD")
+        ]
         rows.append(
             (f"{number}{' (the paper’s)' if number == 0 else ''}", *map(last.get, ON_PARTITIONS.values()), *leads)
         )

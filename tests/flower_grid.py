@@ -3,6 +3,7 @@
 Grid is abstract; the methods that moonfl's engine must not need are refused.
 """
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -70,7 +71,12 @@ class InProcess(Grid):
         return numbers
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [self.replies.pop(number) for number in list(message_ids) if number in self.replies]
+        """The replies that are there; a message that has outlived its ttl is answered as a SuperLink does."""
+        numbers, now = set(message_ids), time.time()
+        asked = [m for m in self.sent if m.metadata.message_id in numbers - self.replies.keys()]
+        ended = [m for m in asked if now > m.metadata.created_at + m.metadata.ttl]
+        lost = [Message(Error(3, "Message Unavailable"), reply_to=message) for message in ended]
+        return [*lost, *(self.replies.pop(number) for number in numbers & self.replies.keys())]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         raise NotImplementedError

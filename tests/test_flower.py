@@ -200,12 +200,10 @@ def test_a_stranger_is_refused_whatever_it_says_of_itself(
             return reply
         return Message(pack(unpack(reply.content)[0] | STRANGE[kind]), reply_to=order)
 
-    moon.grid.contexts[4] = moon.grid.contexts[3]
-    moon.grid.online, moon.grid.meddle = {1, 2, 4}, strange
-    with pytest.raises(RunError, match=r"2 of 3 sites are connected.*refused"):
-        moon.serve()
-    moon.grid.online = {1, 2, 3}
-    assert len(moon.serve().rounds) == 3
+    moon.grid.contexts = {4: moon.grid.contexts[3], **moon.grid.contexts}
+    moon.grid.online, moon.grid.meddle = {1, 2, 3, 4}, strange
+    assert len(moon.serve(min_parties=3).rounds) == 3
+    assert re.search(r"\(?node 4\)? was refused", capsys.readouterr().err)
 
 
 def test_an_answer_that_cannot_be_read_is_none(moon: Deployment) -> None:
@@ -233,10 +231,12 @@ def test_the_test_set_of_a_run_that_goes_on_is_the_one_it_began_with(moon: Deplo
 
 def test_a_constant_that_is_not_finite_is_taken_as_it_was_sent() -> None:
     mask = torch.tensor([0.0, -torch.inf, torch.nan])
-    check_tensors("the buffers", {"mask": mask.clone()}, {"mask": mask})
+    check_tensors("the buffers", {"mask": mask.clone()}, {"mask": mask}, constants=True)
+    with pytest.raises(RefusedError, match="mask of the model is not finite"):
+        check_tensors("the model", {"mask": mask.clone()}, {"mask": mask})
     for other in (torch.tensor([torch.inf, -torch.inf, torch.nan]), torch.tensor([0.0, torch.nan, torch.nan])):
         with pytest.raises(RefusedError, match="mask of the buffers is not finite"):
-            check_tensors("the buffers", {"mask": other}, {"mask": mask})
+            check_tensors("the buffers", {"mask": other}, {"mask": mask}, constants=True)
 
 
 @dataclass(frozen=True)
@@ -250,6 +250,19 @@ class Faulty(moonfl.FedAvg):
 def test_a_simulation_tells_what_is_wrong_with_ones_own_method(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"KeyError: 'nowhere' \(test_flower\.py, line \d+\)"):
         simulated(replace(QUICK, algorithm=Faulty()), tmp_path / "run")
+
+
+def test_a_late_site_judges_where_nobody_else_can(tmp_path: Path) -> None:
+    exp = replace(MOON3, parties=2)
+    two = Deployment(tmp_path / "federation", exp)
+    with np.load(two.folder / "site-2" / "data.npz") as file:
+        arrays = {name: file[name] for name in file.files if not name.endswith("_test")}
+    np.savez(two.folder / "site-2" / "data.npz", **arrays)
+    path = two.folder / "site-2" / "site.toml"
+    path.write_text(re.sub("holdout = .*", "holdout = 0.0", path.read_text()))
+    lose(two, 0, {1})
+    result = two.serve(min_parties=1, max_share=1.0)
+    assert [list(fact["sites"]) for fact in result.rounds] == [["0"]] * 3
 
 
 def test_a_secret_is_its_owners_alone(moon: Deployment) -> None:

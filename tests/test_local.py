@@ -18,7 +18,7 @@ from moonfl.data.base import Examples
 from moonfl.data.loader import batches
 from moonfl.engines import make_engine
 from moonfl.engines.embedded import Embedded
-from moonfl.errors import InputError, RunError
+from moonfl.errors import RunError
 from moonfl.federation import aggregate, init_server, run
 from moonfl.local import Workbench, local_update
 from moonfl.models.base import Model
@@ -168,13 +168,17 @@ class Remembering(nn.Linear):
 
     def __init__(self) -> None:
         super().__init__(6, 8)
-        self.calls, self.last = 0, None
+        self._calls, self.last, self.turn = 0, None, np.random.permutation(6)
+        with torch.no_grad():
+            self.weight += float(np.random.rand())
 
     def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
+        self._calls += 1
         drawn = 1 + 0.1 * (random.random() + float(np.random.rand()) + float(torch.rand(())))
         self.last = self.last or drawn
-        return super().forward(x) * drawn / self.calls * self.last
+        if not hasattr(self, "first"):
+            self.first = drawn
+        return super().forward(x[:, self.turn]) * drawn / self._calls * self.last * self.first
 
 
 def test_what_a_model_remembers_or_draws_does_not_depend_on_who_came_before() -> None:
@@ -209,5 +213,5 @@ class Late(nn.Linear):
 
 def test_a_buffer_that_is_made_in_training_is_told() -> None:
     task = replace(gaussians(), build=lambda: Model(nn.Sequential(nn.Flatten(), Late()), 8, 3, 5))
-    with pytest.raises(InputError, match=r"makes or drops its buffer 'encoder\.1\.seen' in training"):
+    with pytest.raises(RunError, match=r"makes, drops or reshapes its buffer 'encoder\.1\.seen' in training"):
         train(TINY, task)

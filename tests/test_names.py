@@ -1,6 +1,7 @@
 """Methods, server steps and models of one's own by dotted path; unknown names get the nearest."""
 
 import contextlib
+import importlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from moonfl import Experiment, cli
 from moonfl.experiment import from_toml, override, to_toml
 
 METHOD = """
+import typing
 from dataclasses import dataclass
 
 import torch
@@ -58,6 +60,10 @@ class Bare(moonfl.FedAvg):
     lam: float = setting(0.1, "no setting: the class is no dataclass itself")
 
 
+class Unweighted(moonfl.FedAvg):
+    weighting: typing.ClassVar[str] = "no setting, so no dataclass is needed"
+
+
 class NotOne:
     pass
 
@@ -95,6 +101,14 @@ def test_ones_own_method_and_model_by_dotted_path(module: Path, capsys: pytest.C
     assert same(alone.models, moonfl.resume("run").models)
     plain = moonfl.run(override(exp, ["server=average"]), workers=1)
     assert not same(alone.models, plain.models)
+
+
+def test_a_class_variable_is_no_setting(module: Path) -> None:
+    exp = override(Experiment(), ["algorithm=mymethod:Unweighted"])
+    assert exp.algorithm.weighting.startswith("no setting")
+    bare = importlib.import_module("mymethod").Bare()
+    with pytest.raises(moonfl.InputError, match=r"write @dataclass\(frozen=True\) above Bare"):
+        Experiment(algorithm=bare)
 
 
 def test_a_dotted_path_survives_the_file(module: Path) -> None:

@@ -50,6 +50,20 @@ def test_one_more_run_of_a_variant_has_its_table(name: str) -> None:
     assert row[-1].startswith("`moonfl run cifar10-")
 
 
+@pytest.mark.parametrize("missing", ["moon", "fedavg", "scaffold"])
+def test_a_partition_is_told_of_before_all_its_runs_are_there(missing: str) -> None:
+    some = STORED[name_of(preset("cifar10", "moon"))]
+    wanted = [(method, number) for number in (0, 2) for method in ("moon", "fedavg", "scaffold")]
+    there = {
+        name_of(replace(preset("cifar10", method), partition_seed=number)): some
+        for method, number in wanted
+        if (method, number) != (missing, 2)
+    }
+    first, second = MAKE["partitions"](there).rows
+    assert None not in first
+    assert second.count(None) == {"moon": 3, "fedavg": 5, "scaffold": 3}[missing]
+
+
 def test_a_changed_fact_changes_the_page() -> None:
     name = next(iter(STORED))
     before = STORED[name].rounds[-1]["accuracy"]

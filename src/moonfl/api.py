@@ -15,12 +15,12 @@ from .record import Recorder, Result, choices
 from .rundir import (
     CHECKPOINT,
     SETTINGS,
-    STAGED,
     Fact,
     check_data,
     finish_replacing,
     finished,
     go_back,
+    is_replaced,
     locked,
     new_directory,
     note_versions,
@@ -111,7 +111,7 @@ def resume(
 
 def experiment_of(directory: Path, device: str | None = None) -> Experiment:
     """What a run directory is a run of; `device`: for work elsewhere than where it was trained."""
-    if (directory / STAGED / SETTINGS).exists() and not (directory / SETTINGS).exists():  # killed while one replaced it
+    if is_replaced(directory) and not (directory / SETTINGS).exists():
         with locked(directory):
             finish_replacing(directory)
     if not (directory / SETTINGS).exists():

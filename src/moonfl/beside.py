@@ -101,9 +101,7 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
     if any("accuracy_std" in run.rounds[-1] for of_seed in runs.values() for run in of_seed.values()):
         notes.append("for SOLO, as in the paper, over parties (n), mean of the seeds")
     if any(row[6] is not None for row in rows):
-        notes.append(
-            "minus FedAvg: of the runs with the same seed, which have the same first weights and order of samples"
-        )
+        notes.append("minus FedAvg: between runs of one seed, which have the same first weights and (but SOLO) batches")
     return without_empty(Table(stem, title, columns, rows, "; ".join(notes)))
 
 
@@ -178,7 +176,7 @@ def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool
     paper_name = "paper, s (V100, another setting)" if small else "paper, s (V100)"
     columns = (Column("method"), Column(paper_name), Column("ours, s", digits), Column("paper / FedAvg", digits),
                Column("ours / FedAvg", digits), Column("seeds", whole))  # fmt: skip
-    note = "a whole round: training, averaging, evaluation, checkpoint; not the first, where MOON has no second term"
+    note = "a whole round: training, averaging, evaluation; not the first, where MOON has no second term"
     return Table(stem, title, columns, rows, note)
 
 

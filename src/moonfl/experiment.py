@@ -1,7 +1,6 @@
 """Experiment: one frozen, validated description of a run; to and from TOML; strict overrides."""
 
 import dataclasses
-import inspect
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -168,8 +167,6 @@ def find_part(part: str, name: object) -> type:
     found: Any = find(part, name, PARTS[part])
     if not (isinstance(found, type) and issubclass(found, BASES[part]) and dataclasses.is_dataclass(found)):
         raise InputError(f"{part}={name} is no {part}: it must be a dataclass that extends {BASES[part].__name__}")
-    if "__dataclass_fields__" not in vars(found) and inspect.get_annotations(found):
-        raise InputError(f"{part}={name}: write @dataclass(frozen=True) above {found.__name__}, for it has settings")
     settings.check_kinds(found, f"{part}={name}")
     return found
 
@@ -193,8 +190,11 @@ def from_dict(values: dict[str, Any]) -> Experiment:
             given = dict(given) if isinstance(given, dict) else {"name": given}
             parts[part] = settings.build(find_part(part, given.pop("name", None)), given, f"{part}.")
     for key in values.keys() - set(settings.names(Experiment)):
-        for part in (part for part, of in parts.items() if key in settings.names(type(of))):
-            raise InputError(f"{key} is a setting of the {part}; write it below [{part}]")
+        for part, of in ({"algorithm": MOON(), "server": Average()} | parts).items():
+            if key in settings.names(type(of)):
+                raise InputError(
+                    f'{key} is a setting of the {part}: [{part}] with name = "{part_name(of)}" and {key} below'
+                )
     return replace(settings.build(Experiment, values, ""), **parts)
 
 

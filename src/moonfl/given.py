@@ -22,7 +22,7 @@ from .experiment import OWN, PARTS, Experiment, find_part
 from .models import Own, make_encoder
 from .models.base import probe
 from .record import Result
-from .rundir import holds_a_run
+from .rundir import holds_a_run, is_replaced
 from .task import make_task
 
 Data = tuple[Any, Any] | TorchDataset[Any]  # x [N, ...] and y [N] as arrays, tensors or lists; or a data set of pairs
@@ -70,7 +70,7 @@ def federate(
         raise InputError("previous=True goes with resume=True: it says from where")
     if force and resume:
         raise InputError("resume=True goes on with a run and force=True overwrites it: give one of them")
-    if out is not None and resume and holds_a_run(Path(out)):
+    if out is not None and resume and (holds_a_run(Path(out)) or is_replaced(Path(out))):
         if fingerprint(api.experiment_of(Path(out))) != fingerprint(exp):
             raise InputError(f"{out} holds a run with other settings; name another out, or leave resume out")
         return api.resume(out, previous=previous, **engine)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from . import seeds, tree
 from .data.base import Examples
 from .data.loader import batches
-from .errors import DivergenceError, InputError
+from .errors import DivergenceError, RunError
 from .experiment import Experiment
 from .task import Task
 from .types import Batch, Frozen, Output, Params, Party, Server, State, Update
@@ -101,9 +101,12 @@ def frozen_of(exp: Experiment, task: Task, bench: Workbench, data: Examples) -> 
 
 def check_buffers(before: Params, after: Params) -> None:
     """Those of the model are averaged over parties, so all have the same, from the first on."""
-    odd = next(iter(before.keys() ^ after.keys()), None)
+    was, now = ({name: (v.shape, v.dtype) for name, v in of.items()} for of in (before, after))
+    odd = next((name for name in {**was, **now} if was.get(name) != now.get(name)), None)
     if odd is not None:
-        raise InputError(f"the model makes or drops its buffer '{odd}' in training; give it a value when it is built")
+        raise RunError(
+            f"the model makes, drops or reshapes its buffer '{odd}' in training; make it whole when it is built"
+        )
 
 
 def placed(party: Party, device: torch.device) -> Party:

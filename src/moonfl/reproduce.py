@@ -17,7 +17,7 @@ from .report.labels import DATASETS as NAMES
 from .report.partition import heat_map
 from .report.runs import Run, read
 from .report.tables import Table, comma_separated, markdown, plain
-from .rundir import DIVERGED, SETTINGS, STAGED
+from .rundir import DIVERGED, SETTINGS, is_replaced
 from .targets import DATASETS, TARGETS, Entry, Target, experiments, small
 from .task import make_partition
 
@@ -128,7 +128,7 @@ def complete(exp: Experiment, options: Options, where: str) -> Run | None:
     out = options.out / "runs" / name_of(exp)
     if (out / DIVERGED).exists():
         return None
-    started = (out / SETTINGS).exists() or (out / STAGED / SETTINGS).exists()
+    started = (out / SETTINGS).exists() or is_replaced(out)
     if (out / SETTINGS).exists() and (run := read(out)).finished:
         return run
     say(f"{where}: {out.name}")

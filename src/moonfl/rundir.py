@@ -80,18 +80,24 @@ def finish_replacing(out: Path) -> None:
     """Put the new run that is staged in the place of the old one; repeated after a kill, it comes to the same."""
     staged = out / STAGED
     with writing(out):
-        if (staged / SETTINGS).exists():
+        if is_replaced(out):
             for name in (SETTINGS, FINAL, BEST, DIVERGED):
                 (out / name).unlink(missing_ok=True)
             (out / CHECKPOINT).mkdir(exist_ok=True)
             for path in (out / CHECKPOINT).iterdir():  # the folder itself may be a link to another disk
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                if not path.is_dir():
+                    path.unlink()
             write_atomically(out / ROUNDS, "")
             for name in (PARTITION, SETTINGS):
                 if (staged / name).exists():
                     os.replace(staged / name, out / name)
             sync(out)
     shutil.rmtree(staged, ignore_errors=True)
+
+
+def is_replaced(out: Path) -> bool:
+    """Whether a run is about to take the place of another there, and was killed at it."""
+    return (out / STAGED / SETTINGS).exists()
 
 
 def holds_a_run(out: Path) -> bool:

@@ -27,7 +27,7 @@ def rng(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> torch.Ge
 @contextlib.contextmanager
 def drawn(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> Iterator[None]:
     """The same for what somebody's own code draws in this block from the global generators of torch, numpy and Python;
-    their streams outside of it go on as if it had not been.
+    on the CPU their streams outside of it go on as if it had not been.
     """
     own, of_numpy, of_python = number(seed, purpose, round, party), np.random.get_state(), random.getstate()
     with torch.random.fork_rng(devices=[]):

@@ -1,11 +1,12 @@
 """Fields of frozen dataclasses as settings: one place for their meaning, their limits and their text form."""
 
 import dataclasses
+import inspect
 import math
 import numbers
 import types
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import InputError, unknown
 
@@ -62,6 +63,9 @@ def check(settings: Any, prefix: str = "") -> None:
 def check_kinds(cls: type, label: str) -> None:
     """Every field has a type that a command line and TOML can write."""
     hints = get_type_hints(cls)
+    bare = "__dataclass_fields__" not in vars(cls)
+    if bare and any(ClassVar not in (hints[n], get_origin(hints[n])) for n in inspect.get_annotations(cls)):
+        raise InputError(f"{label}: write @dataclass(frozen=True) above {cls.__name__}, for it has settings")
     odd = next((name for name in names(cls) if not _is_plain(hints[name])), None)
     if odd is not None:
         raise InputError(f"{label}: its field {odd} must be bool, int, float, str, Literal[...] or one of them or None")

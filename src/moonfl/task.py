@@ -45,8 +45,7 @@ class Task:
 
     def init_model(self, seed: int) -> tuple[Params, Params]:
         """w^0 and its buffers: the same for every algorithm."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seeds.number(seed, "weights"))
+        with seeds.drawn(seed, "weights"):
             model = self.build()
         buffers = dict(tree.copy(tree.buffers_of(model)))
         if self.scales is not None:
@@ -209,8 +208,7 @@ def make_builder(
         )  # fmt: skip
         return laid_out(made.to(exp.device), torch.channels_last)
 
-    with torch.random.fork_rng(devices=[]):
-        made = build()
+    made = tree.made(build)
     if exp.standardise and not standardises(made):
         raise InputError("standardise=true: a model that gives (z, logits) itself takes samples as they are")
     if not tree.params_of(made):

@@ -11,9 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from . import seeds
 from .types import Params
 
 PLAIN = (bool, int, float, complex, str, type(None))
+TORCHS = vars(nn.Module()).keys()  # attributes that every module has
 
 
 class Lazy(Mapping[str, Tensor]):
@@ -52,8 +54,7 @@ def copy(a: Params) -> Params:
 
 def made(build: Callable[[], nn.Module]) -> nn.Module:
     """A module to load params into. What of it is no param is the same in every process, wherever it is made."""
-    with torch.random.fork_rng(devices=[]):  # the caller's stream stays as it is
-        torch.manual_seed(0)
+    with seeds.drawn(0, "weights"):
         return build()
 
 
@@ -66,7 +67,9 @@ def load(model: nn.Module, params: Params) -> nn.Module:
 
 
 class Unsaved(NamedTuple):
-    """What a model keeps and its state_dict has not, by the name of its module and its own."""
+    """What a model keeps beside its state_dict, by the name of its module and its own; tensors that are no buffers and
+    containers are not looked into.
+    """
 
     buffers: Mapping[tuple[str, str], Tensor | None]  # those that their author keeps out
     plain: Mapping[tuple[str, str], object]  # numbers, flags and texts
@@ -74,21 +77,26 @@ class Unsaved(NamedTuple):
 
 def unsaved_of(model: nn.Module) -> Unsaved:
     """Copies."""
-    buffers, plain = {}, {}
+    buffers: dict[tuple[str, str], Tensor | None] = {}
+    plain: dict[tuple[str, str], object] = {}
     for owner, module in model.named_modules():
         for name in module._non_persistent_buffers_set & module._buffers.keys():
             buffer = module._buffers[name]
             buffers[owner, name] = None if buffer is None else buffer.clone()
-        for name, value in vars(module).items():
-            if not name.startswith("_") and name != "training" and isinstance(value, PLAIN):
-                plain[owner, name] = value
+        plain |= {(owner, name): vars(module)[name] for name in plain_names(module)}
     return Unsaved(buffers, plain)
+
+
+def plain_names(module: nn.Module) -> list[str]:
+    return [name for name, value in vars(module).items() if name not in TORCHS and isinstance(value, PLAIN)]
 
 
 def restore_unsaved(model: nn.Module, unsaved: Unsaved) -> None:
     """Whatever a forward pass has made of it since: other buffers, of other shapes, or none; a count of its calls."""
     modules = dict(model.named_modules())
-    for module in modules.values():
+    for owner, module in modules.items():
+        for name in (name for name in plain_names(module) if (owner, name) not in unsaved.plain):
+            delattr(module, name)
         for name in module._non_persistent_buffers_set & module._buffers.keys():
             delattr(module, name)
     for (owner, name), buffer in unsaved.buffers.items():

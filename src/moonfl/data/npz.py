@@ -65,7 +65,7 @@ def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple
 
 def classes_of(labels: list[NDArray[np.generic]]) -> tuple[str, ...]:
     """Whole numbers are classes from 0 to the largest; words are their own names, by the alphabet."""
-    if len({part.dtype.kind in "US" for part in labels}) > 1:
+    if len({part.dtype.kind in "US" for part in labels if part.size > 0}) > 1:
         raise InputError("some labels are words and others are numbers; give all of them as words, or all as numbers")
     y = np.concatenate([part.ravel() for part in labels])
     y = y.astype(np.int64) if y.dtype.kind == "b" else y

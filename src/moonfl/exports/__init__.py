@@ -62,7 +62,9 @@ def export(
 
 @contextlib.contextmanager
 def whole(out: Path, force: bool) -> Iterator[Path]:
-    """A folder to write to; at the end of the block what is in it goes to `out`, all of it or nothing."""
+    """A folder to write to; at the end of the block what is in it goes to `out`. Where that is cut off, no file stands
+    beside weights that it is not of.
+    """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; an export is a folder")
     with writing(out):

@@ -15,6 +15,7 @@ from .records import Facts, RefusedError, clean, unpack
 POLLS = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between looks for answers; the last for ever
 Answer = Message | str  # or why there is none
 LATE = "no answer within"  # begins the reason of one that may still be at work
+GRACE = 60.0  # seconds that Flower keeps a message beyond its deadline: then it is ours that ends first
 
 
 def exchange(

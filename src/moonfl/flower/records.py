@@ -135,7 +135,7 @@ def read_update(facts: Facts, tensors: State, order: Order, site: Facts, steps: 
     if [*tensors] != ["params", "buffers", *labelled("extra", extra)]:
         raise RefusedError(f"it sends {clean(', '.join(tensors))}, not a model alone")
     check_tensors("the model", tensors["params"], order.server.params)
-    check_tensors("the buffers", tensors["buffers"], order.server.buffers)
+    check_tensors("the buffers", tensors["buffers"], order.server.buffers, constants=True)
     for name in (name for name in tensors["buffers"] if name.startswith("standardise.")):  # set once, for all
         if not tensors["buffers"][name].equal(order.server.buffers[name].cpu()):
             raise RefusedError(f"it changed {name}, which is that of the federation")
@@ -209,7 +209,8 @@ def check_party(facts: Facts, party: int) -> None:
         raise RefusedError(f"it says party {clean(str(facts.get('party')))}, not {party}")
 
 
-def check_tensors(what: str, given: Params, wanted: Params) -> None:
+def check_tensors(what: str, given: Params, wanted: Params, constants: bool = False) -> None:
+    """`constants`: what is not finite may be so as it was sent, such as a mask of -inf."""
     if list(given) != list(wanted):
         odd = next(iter(set(given) ^ set(wanted)), "their order")
         raise RefusedError(f"{what} has other tensors than was sent ({clean(odd)})")
@@ -217,14 +218,15 @@ def check_tensors(what: str, given: Params, wanted: Params) -> None:
         if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
             have, want = (f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (tensor, wanted[name]))
             raise RefusedError(f"{name} of {what} is {have}, not {want}")
-        if not bool((torch.isfinite(tensor) | as_sent(tensor, wanted[name])).all()):
+        finite = torch.isfinite(tensor)
+        if not bool((finite | as_sent(tensor, wanted[name]) if constants else finite).all()):
             raise RefusedError(f"{name} of {what} is not finite")
         if name.endswith("running_var") and bool((tensor < 0).any()):
             raise RefusedError(f"{name} of {what} is a variance below 0")
 
 
 def as_sent(tensor: Tensor, sent: Tensor) -> Tensor:
-    """Where it has the value that was sent, which a constant of the model, such as a mask of -inf, keeps."""
+    """Where it has the value that was sent."""
     return (tensor == sent) | (tensor.isnan() & sent.isnan())
 
 

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from ..errors import RunError, say
 from ..rundir import versions
 from ..settings import setting
-from .exchange import Answer, content_of, exchange
+from .exchange import GRACE, Answer, content_of, exchange
 from .records import Facts, RefusedError, check_site, clean, pack
 
 ASK_AGAIN = 30.0  # seconds after which a site that was refused may have been mended
@@ -58,7 +58,7 @@ class Roll:
         strangers = sorted(online - set(self.nodes.values()) - (self.refused.keys() - set(old)))
         if strangers and sum(node in online for node in self.nodes.values()) < self.parties:
             deadline = min(QUERY, self.rules.deadline)
-            queries = ((node, Message(pack({}), node, "query", ttl=deadline)) for node in strangers)
+            queries = ((node, Message(pack({}), node, "query", ttl=deadline + GRACE)) for node in strangers)
             exchange(self.grid, queries, deadline, self.stop, lambda node, answer: self._meet(node, answer, online))
         return {party: node for party, node in sorted(self.nodes.items()) if node in online}
 

@@ -18,7 +18,7 @@ from ..checkpoint import fingerprint
 from ..conclude import conclude
 from ..data import source
 from ..data.augment import by_type
-from ..data.base import Examples
+from ..data.base import Dataset, Examples
 from ..data.moments import scales
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
@@ -51,7 +51,7 @@ class AtSites(Task):
             "classes": list(self.classes), "counts": [facts["counts"] for facts in self.sites],
             "names": list(self.names),
             "sha256": hashlib.sha256(hashes.encode()).hexdigest(), "run": self.run, "sites": list(self.sites),
-            "test": hash_of(self.test) if len(self.test.y) > 0 else "",
+            "test": hash_of_test(self.test),
         }  # fmt: skip
 
 
@@ -95,6 +95,11 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: api.Watch)
     rules = check_config(exp, config)
     out, previous = Path(config["out"]), bool(config.get("previous"))
     stored = read_stored(out, exp) if config.get("resume") else None
+    test = read_test(str(config.get("test", "")))
+    judge = hash_of_test(test.train if test is not None else None)
+    if stored is not None and stored.get("test", judge) != judge:
+        was = "a test set at the server, and this is not it" if stored["test"] else "the sites"
+        raise InputError(f"the models of {out} were judged by {was}; --test must be as it was when the run began")
     secrets = tuple(filter(None, str(config.get("secrets", "")).split(",")))
     if secrets and len(secrets) != exp.parties:
         raise InputError(
@@ -108,11 +113,7 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: api.Watch)
         roll.wait_for(lambda present: len(present) == exp.parties, "and a run begins when all have been compared")
         roll.begin()
     run = stored["run"] if stored is not None else uuid.uuid4().hex
-    task = make_task(exp, roll, run, str(config.get("test", "")))
-
-    if stored is not None and stored.get("test", "") != task.dealt()["test"]:
-        was = "a test set at the server, and this is not it" if stored.get("test") else "the sites"
-        raise InputError(f"the models of {out} were judged by {was}; --test must be as it was when the run began")
+    task = make_task(exp, roll, run, test)
 
     def engine(exp: Experiment, task: Task, states: States) -> Sites:
         return Sites(exp, task, states, roll, run)
@@ -134,8 +135,20 @@ def check_config(exp: Experiment, config: dict[str, Any]) -> Rules:
     return rules
 
 
-def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
-    """What the sites have in common; `test` is an .npz file of the server's own, where it has one."""
+def read_test(path: str) -> Dataset | None:
+    """The samples of the server's own that models are judged on, an .npz file, where it has one."""
+    if not path:
+        return None
+    data = read_npz(Path(path))
+    return data if data.test is None else replace(data, train=data.test)
+
+
+def hash_of_test(test: Examples | None) -> str:
+    return hash_of(test) if test is not None and len(test.y) > 0 else ""
+
+
+def make_task(exp: Experiment, roll: Roll, run: str, test: Dataset | None) -> AtSites:
+    """What the sites have in common; `test` is the server's own, where it has one."""
     sites = tuple(roll.known[i] for i in range(exp.parties))
     shape, classes = tuple(sites[0]["shape"]), tuple(sites[0]["classes"])
     dtype = next((d for d in (torch.uint8, torch.float32) if str(d) == sites[0]["dtype"]), None)
@@ -147,11 +160,10 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: str) -> AtSites:
     except RefusedError as error:  # one that said nothing of them at all
         raise RunError(str(error)) from None
     held = Examples(torch.zeros(0, *shape, dtype=dtype), torch.zeros(0, dtype=torch.long))
-    if test:
-        arrays = read_npz(Path(test))
-        held = arrays.train if arrays.test is None else arrays.test
-        if tuple(held.x.shape[1:]) != shape or held.x.dtype != dtype or arrays.classes != classes:
-            raise InputError(f"{test} has not the shape {list(shape)}, the type {dtype} and the classes of the sites")
+    if test is not None:
+        held = test.train
+        if tuple(held.x.shape[1:]) != shape or held.x.dtype != dtype or test.classes != classes:
+            raise InputError(f"--test has not the shape {list(shape)}, the type {dtype} and the classes of the sites")
     elif not any(facts["held_out"] for facts in sites):
         raise InputError("no site holds data out and the server has no test set: nobody could judge the model")
     if exp.validation is not None and not any(facts["validation"] for facts in sites):
@@ -179,6 +191,8 @@ def read_stored(out: Path, exp: Experiment) -> Facts:
         raise InputError(f"{out} is a run of another experiment.toml than the app's")
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RefusedError):
         stored: Facts = json.loads((out / PARTITION).read_bytes())
+        for facts in stored["sites"]:
+            facts.setdefault("features", [])  # as of a run that began before they were told
         if [check_site(facts, exp.parties) for facts in stored["sites"]] == list(range(exp.parties)):
             return stored | {"run": str(stored["run"])}
     raise InputError(f"{out / PARTITION} is damaged, or not a deployment's: it does not say which sites the run has")

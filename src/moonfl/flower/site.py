@@ -50,6 +50,8 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
     config, folder = read_config(path), path.parent
     exp = replace(exp, device=config.device)
     data = read_data(folder / config.data, exp)
+    if exp.dataset == "cifar10" and data.classes != CIFAR10_CLASSES:
+        raise InputError(f"{folder / config.data} is not of CIFAR-10, as the experiment says; it wants dataset=sites")
     train, test, validation = data.train, data.test, None
     rows = np.arange(len(train.y))
     if test is None:

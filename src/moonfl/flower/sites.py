@@ -11,7 +11,7 @@ from ..scores import Score, Tally, score, total
 from ..states import SiteStates, States
 from ..task import Task
 from ..types import Frozen, Params, Party, Server, State, Update
-from .exchange import LATE, Answer, content_of, exchange
+from .exchange import GRACE, LATE, Answer, content_of, exchange
 from .records import (
     HELD,
     NotFiniteError,
@@ -77,7 +77,7 @@ class Sites:
         orders = {i: Order(self.run, i, t, accepted.get(i), server) for i in asked if i in present}
         arrays, deadline = server_arrays(server), self.roll.rules.deadline
         messages = (
-            (i, Message(pack_order(order, arrays), present[i], "train", ttl=deadline, group_id=str(t)))
+            (i, Message(pack_order(order, arrays), present[i], "train", ttl=deadline + GRACE, group_id=str(t)))
             for i, order in orders.items()
         )
         updates = {i: absent(i, "not connected") for i in asked if i not in present}
@@ -116,26 +116,37 @@ class Sites:
         wanted += ["validation"] if self.exp.validation is not None and self.task.validation is None else []
         if not wanted:
             return here
-        scores = {}
+        scores, held = (
+            {},
+            {i: {name: int(facts[HELD[name]]) for name in wanted} for i, facts in self.roll.known.items()},
+        )
+        judges = self._judges(held)
         for name, model in self.exp.algorithm.deployed(server).items():
-            found = self._judged(model, wanted)
+            found = self._judged(model, wanted, held, judges)
             scores[name] = here[name]._replace(validation=score(found["validation"])) if here else score(**found)
         return scores
 
-    def _judged(self, model: Params, wanted: list[str]) -> dict[str, Tally]:
-        """What the sites counted, summed in party order, on the sets that are wanted. One that let the round's deadline
-        pass is not waited for again.
+    def _judges(self, held: dict[int, dict[str, int]]) -> dict[int, int]:
+        """Party -> node, of those that are connected and hold samples out. One that let the round's deadline pass is
+        not waited for again, unless nobody else has such samples.
         """
-        arrays, deadline, known = arrays_of({"model": model}), self.roll.rules.deadline, self.roll.known
-        held = {i: {name: int(facts[HELD[name]]) for name in wanted} for i, facts in known.items()}
-        judges = {i: node for i, node in self.roll.present().items() if i not in self.late}
+        there = {i: node for i, node in self.roll.present().items() if any(held[i].values())}
+        prompt = {i: node for i, node in there.items() if i not in self.late}
+        kinds = {name for i in there for name, size in held[i].items() if size > 0}
+        judges = prompt if all(any(held[i][name] > 0 for i in prompt) for name in kinds) else there
         for i in (i for i, sizes in held.items() if any(sizes.values()) and i not in judges):
-            why = "it let the round's deadline pass" if i in self.late else "not connected"
+            why = "it let the round's deadline pass" if i in there else "not connected"
             say(f"moonfl: {self.roll.name(i)} does not judge the model: {why}")
+        return judges
+
+    def _judged(
+        self, model: Params, wanted: list[str], held: dict[int, dict[str, int]], judges: dict[int, int]
+    ) -> dict[str, Tally]:
+        """What the sites counted, summed in party order, on the sets that are wanted."""
+        arrays, deadline = arrays_of({"model": model}), self.roll.rules.deadline
         messages = (
-            (i, Message(assemble({"party": i}, arrays), node, "evaluate", ttl=deadline))
+            (i, Message(assemble({"party": i}, arrays), node, "evaluate", ttl=deadline + GRACE))
             for i, node in judges.items()
-            if any(held[i].values())
         )
         found: dict[int, dict[str, Tally]] = {}
         lost: dict[int, RefusedError] = {}
