@@ -251,9 +251,14 @@ def changed(exp: Experiment, base: Experiment) -> list[tuple[str, str]]:
             found.append((key, part_name(own)))
             other = type(own)()
         prefix = "server." if key == "server" else ""
-        found += [(prefix + k, str(v)) for k, v in vars(own).items() if v != getattr(other, k)]
+        found += [(prefix + k, word(v)) for k, v in vars(own).items() if v != getattr(other, k)]
     plain = [(k, v) for k, v in vars(exp).items() if k not in ("algorithm", "server")]
-    return found + [(k, str(v).lower() if isinstance(v, bool) else str(v)) for k, v in plain if v != getattr(base, k)]
+    return found + [(k, word(v)) for k, v in plain if v != getattr(base, k)]
+
+
+def word(value: object) -> str:
+    """As it is typed."""
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def pictures(there: dict[str, Run]) -> dict[str, Picture]:

@@ -115,6 +115,7 @@ def test_the_notes_say_what_the_runs_say() -> None:
         f"leads by {apart[-1]:.1f} in one trial, by {apart[-10:].mean():.1f} in the mean of the last ten rounds, "
         f"and takes until round {after_last(apart <= 0)} to stay ahead",
         f"ours has {percent('moonfl run cifar10-scaffold epochs=1')} % (seed 0)",
+        f"It has {percent('moonfl run cifar10-fedprox mu=1')} % after 100 rounds (seed 0)",
         "in round {}, {} and {}, and counted from there".format(*first["fedavg"]),
         f"moves by {steps.min():.1f} to {steps.max():.1f} points in the mean of the last twenty",
         f"({level['moon'].min()} to {level['moon'].max()}, the paper 27)",
