@@ -53,7 +53,9 @@ class Processes:
     folder: Path = Path()
 
     def start(self, name: str, command: list[str], cwd: Path, **env: str) -> subprocess.Popen[bytes]:
-        with open(self.log(name), "ab") as log:
+        """With a log of its own: what one of the same name said before it does not count."""
+        self.log(name).unlink(missing_ok=True)
+        with open(self.log(name), "wb") as log:
             process = subprocess.Popen(
                 command, cwd=cwd, env=os.environ | {"PATH": PATH} | env, stdout=log, stderr=log, start_new_session=True
             )
