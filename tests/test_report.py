@@ -256,6 +256,13 @@ def test_fedavg_of_the_same_setting_is_the_baseline(tmp_path: Path) -> None:
     assert len(shown) == 3
 
 
+def test_an_own_method_whose_parties_never_meet_is_told_by_its_facts(tmp_path: Path) -> None:
+    make_run(tmp_path / "fedavg", "fedavg")
+    noted = make_run(tmp_path / "alone", "solo") / "experiment.toml"
+    noted.write_text(noted.read_text().replace('name = "solo"', 'name = "alone"'))
+    assert [(g.label, g.federated) for g in groups_of(tmp_path)] == [("FedAvg", True), ("alone", False)]
+
+
 def test_many_groups_are_shown_in_parts_that_tell_them_apart(tmp_path: Path) -> None:
     make_run(tmp_path / "fedavg", "fedavg", rounds=3)
     for mu in range(1, 21):

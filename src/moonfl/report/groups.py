@@ -48,7 +48,7 @@ class Group:
 
     @property
     def federated(self) -> bool:
-        return self.settings["algorithm.name"] != "solo" and self.settings.get("parties") != 1
+        return self.runs[0].federated
 
     @property
     def is_fedavg(self) -> bool:
@@ -110,7 +110,7 @@ def group(runs: list[Run]) -> tuple[list[Group], list[str]]:
         notes += [f"{run.path} is unfinished and left out: other seeds of it are done."
                   for seed, run in seeds.items() if done and seed not in done]  # fmt: skip
         groups.append(Group(tuple(run for _, run in sorted((done or seeds).items()))))
-    groups = named(sorted(groups, key=lambda g: order(g.settings)))
+    groups = named(sorted(groups, key=lambda g: order(g.settings, g.federated)))
     notes += [f"{g.label} is unfinished: round {g.length} of {g.settings['rounds']}." for g in groups if not g.finished]
     notes += [f"{g.label} stopped early, after round {', '.join(str(len(run.rounds)) for run in g.runs)} of "
               f"{g.settings['rounds']}: its accuracy on the validation samples rose no more."

@@ -20,17 +20,16 @@ def show(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def order(settings: Fact) -> tuple[Any, ...]:
+def order(settings: Fact, federated: bool) -> tuple[Any, ...]:
     """By setting, then MOON, FedAvg and the others; what is not federated last. Numbers as numbers."""
     name = str(settings["algorithm.name"])
     place = list(NAMES).index(name) if name in NAMES else len(NAMES) - 1.5
-    alone = settings.get("parties") == 1 or name == "solo"
     plain = [(k, v) for k, v in sorted(settings.items()) if isinstance(v, (str, int, float)) and k not in NEVER]
     values = [(k, (1, 0.0, v) if isinstance(v, str) else (0, float(v), "")) for k, v in plain]
     shared, own = ([pair for pair in values if ("." in pair[0]) is dotted] for dotted in (False, True))
     return (
         str(settings["dataset"]),
-        alone,
+        not federated,
         shared,
         place,
         name,

@@ -28,6 +28,11 @@ class Run:
         return int(self.settings.get("seed", 0))
 
     @property
+    def federated(self) -> bool:
+        """Whether its parties met: of those that do not, as in SOLO, each ends with a model and an accuracy."""
+        return self.settings.get("parties") != 1 and "accuracy_std" not in self.rounds[-1]
+
+    @property
     def finished(self) -> bool:
         return stopping.finished(int(self.settings["rounds"]), self.settings.get("patience"), self.rounds)
 
