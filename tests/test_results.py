@@ -92,17 +92,16 @@ def test_the_notes_say_what_the_runs_say() -> None:
     """Figures in results/notes.md that stand in no table; those of trials that are not stored are not here."""
     notes = " ".join((ROOT / "results" / "notes.md").read_text().split())
     moon, fedavg, fedprox, scaffold = map(curves, ("moon", "fedavg", "fedprox", "scaffold"))
-    apart = 100 * (curves("moon", [(1, 0)])[0] - curves("fedavg", [(1, 0)])[0])
+    on = {p: {name: 100 * curves(name, [(p, 0)])[0] for name in ("moon", "fedavg", "scaffold")} for p in (0, 1, 2)}
+    leads = {name: [(on[p][name] - on[p]["fedavg"])[-10:].mean() for p in on] for name in ("moon", "scaffold")}
+    behind = np.flatnonzero(on[2]["moon"] <= on[2]["fedavg"]) + 1
     level = {name: (of >= 0.663).argmax(axis=1) + 1 for name, of in (("moon", moon), ("fedavg", fedavg))}
     from_here = after_last(~(moon > fedavg).all(axis=0))
     first = {name: (of >= fedavg[:, -1:]).argmax(axis=1) + 1 for name, of in (("moon", moon), ("fedavg", fedavg))}
     steps = np.abs(np.diff(fedavg[:, -21:])).mean(axis=1) * 100
     solo = "moonfl run cifar10-solo"
     gain = float(percent(solo)) - float(percent(f"{solo} head=false"))
-    gains = {
-        name: 100 * (curves(name, [(1, 0)])[0, -1] - curves(name, [(0, 0)])[0, -1])
-        for name in ("fedavg", "moon", "scaffold")
-    }
+    gains = {name: on[1][name][-1] - on[0][name][-1] for name in on[0]}
     for said in (
         "FedAvg most (by {fedavg:.1f} points, MOON by {moon:.1f}, SCAFFOLD by {scaffold:.1f})".format(**gains),
         f"first reaches the paper's final 66.3 % in round {level['fedavg'].max()} at the latest",
@@ -112,8 +111,12 @@ def test_the_notes_say_what_the_runs_say() -> None:
         f"± {lead(moon, fedavg, 1)[1]:.1f} by the last round, and {show(lead(moon, fedavg))} by the mean of the last",
         f"Between MOON and FedProx (+{show(lead(moon, fedprox))}, ahead in two of three seeds)",
         f"FedProx and FedAvg (+{show(lead(fedprox, fedavg))})",
-        f"leads by {apart[-1]:.1f} in one trial, by {apart[-10:].mean():.1f} in the mean of the last ten rounds, "
-        f"and takes until round {after_last(apart <= 0)} to stay ahead",
+        "MOON leads by {1:.1f} and {2:.1f} in the mean of the last ten rounds".format(*leads["moon"]),
+        f"it takes until round {after_last(on[1]['moon'] <= on[1]['fedavg'])} to stay ahead",
+        "MOON's lead over FedAvg {:.1f}, {:.1f} and {:.1f} points".format(*leads["moon"]),
+        "SCAFFOLD's {:.1f}, {:.1f} and {:.1f}.".format(*leads["scaffold"]),
+        f"({on[2]['moon'][-1]:.1f} % both",
+        f"ahead there in {100 - len(behind)} of 100 rounds",
         f"ours has {percent('moonfl run cifar10-scaffold epochs=1')} % (seed 0)",
         f"It has {percent('moonfl run cifar10-fedprox mu=1')} % after 100 rounds (seed 0)",
         "in round {}, {} and {}, and counted from there".format(*first["fedavg"]),
@@ -136,6 +139,9 @@ def test_the_notes_say_what_the_runs_say() -> None:
     ):
         assert said in notes
     assert np.abs(first["fedavg"] / first["moon"] - 1.4).max() < 0.1
+    assert all(s > m > 0 for s, m in zip(leads["scaffold"], leads["moon"], strict=True))
+    assert behind.tolist() == [1, 2, 3, 4, 5, 93, 100]
+    assert round(100 * (on[2]["fedavg"][-1] - on[2]["moon"][-1])) == 6
     assert (moon[:, -1] > fedavg[:, -1]).all()
     assert (moon[:, -1] > fedprox[:, -1]).sum() == 2
     assert (scaffold[:, -1] > moon[:, -1]).all()
