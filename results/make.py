@@ -20,6 +20,7 @@ from moonfl import beside, figures
 from moonfl.experiment import Experiment, from_toml, part_name, read_toml
 from moonfl.report.curves import accuracy
 from moonfl.report.groups import group
+from moonfl.report.labels import show
 from moonfl.report.numbers import reached, rounds_and_bytes, spread
 from moonfl.report.pictures import Picture
 from moonfl.report.runs import Run, find, read
@@ -251,14 +252,9 @@ def changed(exp: Experiment, base: Experiment) -> list[tuple[str, str]]:
             found.append((key, part_name(own)))
             other = type(own)()
         prefix = "server." if key == "server" else ""
-        found += [(prefix + k, word(v)) for k, v in vars(own).items() if v != getattr(other, k)]
+        found += [(prefix + k, show(v)) for k, v in vars(own).items() if v != getattr(other, k)]
     plain = [(k, v) for k, v in vars(exp).items() if k not in ("algorithm", "server")]
-    return found + [(k, word(v)) for k, v in plain if v != getattr(base, k)]
-
-
-def word(value: object) -> str:
-    """As it is typed."""
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    return found + [(k, show(v)) for k, v in plain if v != getattr(base, k)]
 
 
 def pictures(there: dict[str, Run]) -> dict[str, Picture]:
