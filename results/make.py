@@ -217,7 +217,7 @@ def seconds(quiet: dict[str, Run]) -> list[Table]:
     runs = runs_of(short_runs, quiet)
     entries = [e for e in short_runs if e.trials[""] in runs]
     words = TIMED.format(seeds=seeds, rounds=rounds)
-    title = f"{target.where}: {target.title}; from `{words}` on a machine that did nothing else"
+    title = f"{target.where}: {target.title}; from `{words}` on two cores that did nothing else"
     return [*beside.tables(target, "time", title, entries, runs, small=False)]
 
 

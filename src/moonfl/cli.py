@@ -116,7 +116,7 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def make_parser() -> Parser:
     parser = Parser(prog="moonfl", description="Federated learning on non-IID data with MOON.")
     parser.add_argument("--version", action="version", version=f"moonfl {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
@@ -140,7 +140,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     sub = add_what(add("partition", "show who has which samples, as a table and a heat map"))
     sub.add_argument("--out", metavar="FILE", default="partition.png", help="the heat map, .png or .svg")
     sub = add("data", "list the data sets, or fetch one")
-    sub.add_argument("action", nargs="?", choices=["list", "get"], default="list")
+    sub.add_argument("action", nargs="?", choices=["list", "get"], default="list", help="default: list")
     sub.add_argument("name", nargs="?", help="the data set to get")
     sub.add_argument("--data-dir", default="data", metavar="DIR", help="where data sets lie (default: data)")
     sub.add_argument(
@@ -161,7 +161,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     sub.add_argument("--ray-address", metavar="ADDRESS", help="a Ray cluster whose machines all see --out and the data")
     add_init(add("flower_init", "lay out a deployment: app, certificates, a folder for each site", "init", group))
     add_follow(add("flower_run", "train over the sites of a deployment, and follow it", "run", group))
-    args, rest = parser.parse_known_args(argv)
+    return parser
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    args, rest = make_parser().parse_known_args(argv)
     odd = next((word for word in rest if word.startswith("-") or "what" not in args), None)
     if odd is not None:
         word, known = odd.partition("=")[0], args.parser._option_string_actions

@@ -88,7 +88,7 @@ class Experiment:
     beta: float = setting(0.5, "concentration of the Dirichlet partition; small is uneven", above=0)
     min_samples: int = setting(10, "the smallest party a Dirichlet partition may have", low=1)
     partition_seed: int = setting(
-        0, "seed of the partition alone; 0 is the paper's own partition", low=0, high=2**32 - 1
+        0, "seed of the partition alone; 0 gives the paper's party sizes", low=0, high=2**32 - 1
     )
     column: str | None = setting(None, "with partition=column: the column whose values are the parties")
     sample_fraction: float = setting(1.0, "the share of parties that take part in a round", above=0, high=1)

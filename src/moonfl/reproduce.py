@@ -167,9 +167,10 @@ def partitions(target: Target, stem: str, entries: list[Entry], options: Options
             continue
         counts = parts.counts(data.train.y.numpy(), len(data.classes))
         note = f" ({SMALL})" if options.small else ""
-        path = options.out / f"{stem}-beta{exp.beta:g}.png"
-        heat_map(counts, data.classes, f"{exp.dataset}, beta {exp.beta:g}{note}", path)
-        say(f"{path} has the heat map")
+        name = options.out / f"{stem}-beta{exp.beta:g}"
+        for suffix in ("png", "svg"):
+            heat_map(counts, data.classes, f"{exp.dataset}, beta {exp.beta:g}{note}", Path(f"{name}.{suffix}"))
+        say(f"{name}.png and .svg have the heat map")
 
 
 def check(name: str | None) -> str:

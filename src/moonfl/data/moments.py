@@ -1,4 +1,4 @@
-"""Standardisation over the federation: parties share counts and sums, never a sample."""
+"""Standardisation over the federation: a party shares the number, mean and spread of its samples."""
 
 import math
 from collections.abc import Iterable

@@ -30,7 +30,8 @@ def dirichlet(labels: Index, parties: int, beta: float, seed: int = 0, min_sampl
     """For each class k draw p ~ Dir_N(beta) and give party j the share p_j of its samples (Sec. 4.1).
 
     Follows the order of the authors' draws (per class: shuffle, Dirichlet, leave out parties that already have
-    their fair share, split; all again until the smallest party has `min_samples`), so seed 0 is the paper's own.
+    their fair share, split; all again until the smallest party has `min_samples`), so seed 0 gives the deviations of
+    party sizes that the paper prints.
     """
     total = len(labels)
     if total < parties * min_samples:

@@ -39,7 +39,7 @@ TARGETS = {
         figure="output dimension of the head",
     ),
     "fedavgm": Target("Appendix: FedAvgM", "With server momentum", appendix.fedavgm),
-    "time": Target("Appendix: computation cost", "Seconds of training in a round", appendix.seconds, kind="seconds"),
+    "time": Target("Appendix: computation cost", "Seconds a round", appendix.seconds, kind="seconds"),
     "negatives": Target(
         "Appendix: negative pairs", "MOON by the number of negatives", appendix.negatives, ("cifar10",)
     ),
