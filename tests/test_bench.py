@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from moonfl import bench, cli
+from moonfl.errors import RunError
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,6 +38,14 @@ def test_multiply_adds_of_the_cnn() -> None:
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert cli.main(["bench", "--quick", "--out", str(tmp_path / "no" / "bench.json")]) == 2
+    assert cli.main(["bench", "--quick", "--out", str(tmp_path)]) == 2
+
+
+def test_a_plain_loop_that_dies_without_a_word_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "killed.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
+    monkeypatch.setattr(bench, "PLAIN_LOOP", tmp_path / "killed.py")
+    with pytest.raises(RunError, match="failed: status -9"):
+        bench.plain_seconds(tmp_path, 10, "--augment")
 
 
 def test_plain_loop(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from moonfl.local import Workbench, local_update
 from moonfl.models.base import Model
 from moonfl.seeds import rng
 from moonfl.task import Task
+from moonfl.types import Output
 
 SIZES = (1, 10, 63, 64, 65)
 
@@ -76,6 +77,28 @@ def test_equals_a_plain_training_loop() -> None:
                     p.sub_(exp.lr * v)
     for name, p in model.named_parameters():
         assert torch.allclose(update.params[name], p, atol=1e-6)
+
+
+class Sometimes(nn.Module):
+    """A layer that every second pass leaves out, the first too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.seldom, self.passes = nn.Linear(6, 3), nn.Linear(3, 3), 0
+
+    def forward(self, x: Tensor) -> Output:
+        self.passes += 1
+        z = self.always(x.flatten(1))
+        return Output(z, z if self.passes % 2 else self.seldom(z))
+
+
+def test_a_layer_may_be_left_out_of_some_passes() -> None:
+    """It moves when it has a gradient, with the velocity it has; torch's own fused step cannot do that."""
+    exp, base = with_algorithm(replace(TINY, batch_size=4), "fedavg"), gaussians()
+    task = replace(base, build=Sometimes)
+    server = init_server(exp, task)
+    update, _ = local_update(exp, task, Workbench(task.build), server, None, 1, 0)
+    assert not torch.equal(update.params["seldom.weight"], server.params["seldom.weight"])
 
 
 class Exploding(Task):

@@ -23,8 +23,9 @@ from .engines import make_engine, num_cores
 from .errors import InputError, RunError
 from .experiment import Experiment
 from .federation import aggregate, init_server
+from .files import write_atomically
 from .kernels.convpool import ConvReluPool
-from .local import Workbench
+from .local import Workbench, sgd_step
 from .models.base import Model, laid_out
 from .task import Task, make_task
 from .types import Batch, Party
@@ -87,12 +88,14 @@ def step_of(
     party = Party(0, state, params, buffers, {}, exp.lr, exp.momentum, task.supervised, bench.frozen)
     model = bench.module(party.global_model).train()
     loss_of = exp.algorithm.local_loss(party)
-    sgd = torch.optim.SGD(model.parameters(), lr=1e-9, momentum=exp.momentum, weight_decay=exp.weight_decay, fused=True)
+    weights = list(model.parameters())
+    velocity, slow = [torch.zeros_like(p) for p in weights], replace(exp, lr=1e-9)
 
     def step() -> None:
-        sgd.zero_grad()
+        for p in weights:
+            p.grad = None
         loss_of(model, at_hand).backward()
-        sgd.step()
+        sgd_step(slow, weights, velocity)
 
     return step
 
@@ -198,7 +201,8 @@ def plain_seconds(data_dir: Path, samples: int, option: str) -> float:
     words = [sys.executable, str(PLAIN_LOOP), "--data-dir", str(data_dir), "--samples", str(samples), option]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode != 0:
-        raise RunError(f"{PLAIN_LOOP} failed: {done.stderr.strip().splitlines()[-1]}")
+        said = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+        raise RunError(f"{PLAIN_LOOP} failed: {said[0]}")
     return float(done.stdout)
 
 
@@ -206,6 +210,8 @@ def bench(data_dir: Path, quick: bool, out: Path | None, say: Callable[[str], No
     """Measure, tell each row as it is known, and write them all as JSON."""
     if out is not None and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder")
+    if out is not None and out.is_dir():
+        raise InputError(f"--out {out} is a folder; name a file")
     exp = Experiment(dataset="cifar10", rounds=2, epochs=1, algorithm=MOON())
     data = cifar10_or_made(data_dir, SAMPLES[quick])
     facts = {
@@ -228,7 +234,7 @@ def bench(data_dir: Path, quick: bool, out: Path | None, say: Callable[[str], No
     say(f"{'peak memory of the main process':58} {peak:9.0f} MB")
     result = {**facts, "peak_memory_mb": peak, "measured": [{"what": n, "value": v, "unit": u} for n, v, u in table]}
     if out is not None:
-        out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_atomically(out, json.dumps(result, indent=1) + "\n")
     return result
 
 

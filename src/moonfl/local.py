@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
 from . import seeds, tree
 from .data.base import Examples
@@ -134,8 +135,8 @@ def _train(
 ) -> tuple[int, float]:
     """E epochs of SGD; the number of steps and the mean loss."""
     model.train()
-    params = list(model.parameters())
-    sgd = torch.optim.SGD(params, lr=exp.lr, momentum=exp.momentum, weight_decay=exp.weight_decay, fused=True)
+    params = [p for p in model.parameters() if p.requires_grad]
+    velocity = [torch.zeros_like(p) for p in params]
     order = seeds.rng(exp.seed, "batches", t, i)
     augmentation = seeds.rng(exp.seed, "augmentation", t, i) if exp.augment else None
     steps, total = 0, 0.0
@@ -143,15 +144,27 @@ def _train(
         losses = []
         for batch in batches(data, task.preparation, exp.batch_size, order, augmentation):
             for param in params:
-                param.grad = None  # what sgd.zero_grad() does in a tenth of a millisecond
+                param.grad = None
             loss = loss_of(model, batch)
             loss.backward()
-            sgd.step()
+            sgd_step(exp, params, velocity)
             losses.append(loss.detach())
         steps, total = steps + len(losses), total + float(torch.stack(losses).cpu().double().sum())
         if not math.isfinite(total):
             raise diverged(exp, f"the loss of party {i} became {total} in round {t + 1}, epoch {epoch + 1}")
     return steps, total / steps
+
+
+@torch.no_grad()
+def sgd_step(exp: Experiment, params: list[nn.Parameter], velocity: list[Tensor]) -> None:
+    """A step of torch.optim.SGD by its function: to make the class loads torch's compiler, over a second a process."""
+    moved = [k for k, p in enumerate(params) if p.grad is not None]
+    gradients = [g for k in moved if (g := params[k].grad) is not None]
+    sgd(
+        [params[k] for k in moved], gradients, [velocity[k] for k in moved], any(g.is_sparse for g in gradients),
+        fused=True, weight_decay=exp.weight_decay, momentum=exp.momentum, lr=exp.lr, dampening=0, nesterov=False,
+        maximize=False,
+    )  # fmt: skip
 
 
 def diverged(exp: Experiment, what: str) -> DivergenceError:
