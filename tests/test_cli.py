@@ -12,11 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+from made_runs import make_run
 from problems import interruptible, write_cifar10, write_cifar100, write_tiny_imagenet
 
 from moonfl import cli, run
 from moonfl.experiment import from_toml, override
 from moonfl.presets import PRESETS
+from moonfl.progress import Progress
 
 QUICK = ["--workers=1", "rounds=2", "epochs=1", "parties=4", "batch_size=64"]
 
@@ -202,6 +204,44 @@ def test_a_closed_pipe_does_not_end_a_run(tmp_path: Path) -> None:
     assert "results in piped" in process.communicate(timeout=60)[0]
     assert process.returncode == 0
     assert len(rounds(tmp_path / "piped")) == 2
+
+
+@pytest.mark.parametrize(("into", "status", "said"), [("/dev/full", 1, "No space left"), ("a closed pipe", 0, "")])
+def test_output_that_cannot_be_written_is_told_and_no_more(into: str, status: int, said: str) -> None:
+    make_run(Path("run"), rounds=2)
+    read, write = os.pipe()
+    os.close(read)
+    stdout = write if into == "a closed pipe" else os.open(into, os.O_WRONLY)
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-m", "moonfl", "compare", "run"],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=buffered,
+        timeout=60,
+    )
+    assert (done.returncode, said in done.stderr, "Exception" in done.stderr) == (status, True, False)
+
+
+def test_a_closed_stderr_is_nobody_to_tell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with Progress(1) as progress:
+        progress({"accuracy": 0.5, "round": 1, "loss": 1.0, "seconds": 1.0})
+    assert capsys.readouterr().out == ""
+
+
+def test_a_folder_that_leads_nowhere_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a link to a disk that is not there."""
+    (tmp_path / "runs").symlink_to(tmp_path / "gone")
+    assert cli.main(["run", *QUICK]) == 2
+    assert "the folder runs cannot be made" in capsys.readouterr().err
+
+
+def test_a_way_on_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", *QUICK, "--out", "my runs"]) == 0
+    assert cli.main(["run", *QUICK, "--out", "my runs"]) == 2
+    assert "`moonfl resume 'my runs'`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("lines", "shown"), [(40, b"2/2 ["), (0, b"round 2/2")])

@@ -434,6 +434,21 @@ def test_a_model_given_in_python(tmp_path: Path) -> None:
         exports.export(result)
 
 
+def test_a_model_that_is_given_keeps_the_file_from_running_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor need what it names be there."""
+    (tmp_path / "named_by_file.py").write_text("from test_export import OwnWhole as Net\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    exp = replace(experiment(tmp_path, "mlp", True, moonfl.FedAvg()), model="named_by_file:Net")
+    exports.export(moonfl.run(exp, workers=1), tmp_path / "out")
+    monkeypatch.delitem(sys.modules, "named_by_file")
+    random_state = torch.random.get_rng_state()
+    assert not moonfl.load_model(tmp_path / "out", OwnWhole).training
+    assert "named_by_file" not in sys.modules
+    assert torch.equal(torch.random.get_rng_state(), random_state)
+
+
 def test_a_model_that_torch_cannot_export_is_told(tmp_path: Path) -> None:
     result = moonfl.run(replace(QUICK, model="test_export:Stubborn"), workers=1)
     with pytest.raises(RunError, match=r"torch.export cannot take model=test_export:Stubborn"):

@@ -1,6 +1,8 @@
 """moonfl.federate: somebody's arrays and modules; and every encoder with every method."""
 
+import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,19 @@ class Extra(nn.Linear):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         pass
+
+
+class Uncopied(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(5, 4)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Uncopied":
+        raise RuntimeError("only one of me")
+
+
+@dataclass(frozen=True)
+class Needs(moonfl.FedAvg):
+    much: float
 
 
 def test_the_callers_random_numbers_stay_as_they_are() -> None:
@@ -158,8 +173,57 @@ def test_whole_numbers_stay_so_for_an_embedding_and_only_for_it() -> None:
     def embedding() -> nn.Module:
         return nn.Sequential(nn.Embedding(9, 4), nn.Flatten())
 
-    assert moonfl.federate(embedding, texts, **QUICK).rounds[-1]["loss"] < 5
-    assert moonfl.federate(lambda: nn.Linear(6, 4), texts, **QUICK).rounds[-1]["loss"] < 5
+    class Given(nn.Module):
+        """Takes numbers of any type, to look up or to measure by."""
+
+        def __init__(self, inner: nn.Module, dtype: torch.dtype) -> None:
+            super().__init__()
+            self.inner, self.dtype = inner, dtype
+
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = self.inner(x.to(self.dtype))
+            return made
+
+    def measured() -> nn.Module:
+        return nn.Linear(6, 4)
+
+    for model, standardised in (
+        (embedding, False), (lambda: Given(embedding(), torch.long), False),
+        (measured, True), (lambda: Given(measured(), torch.float32), True),
+    ):  # fmt: skip
+        result = moonfl.federate(model, texts, **QUICK)
+        assert result.rounds[-1]["loss"] < 5
+        assert ("standardise.mean" in result.models["global"]) == standardised
+
+
+def test_a_model_with_other_buffers_is_not_the_one_that_was_begun_with(tmp_path: Path) -> None:
+    class Buffered(nn.Sequential):
+        def __init__(self, *sizes: int) -> None:
+            super().__init__(nn.Linear(5, 16))
+            for k, size in enumerate(sizes):
+                self.register_buffer(f"b{k}", torch.zeros(size))
+
+    moonfl.federate(Buffered(1), PARTIES, **QUICK, out=tmp_path / "run")
+    for other in (Buffered(), Buffered(1, 1), Buffered(3)):
+        with pytest.raises(InputError, match="its weights or buffers have other shapes"):
+            moonfl.federate(other, PARTIES, **QUICK, out=tmp_path / "run", resume=True)
+
+
+def test_a_run_that_could_never_go_on_is_not_begun(tmp_path: Path) -> None:
+    class Local(moonfl.FedAvg):
+        pass
+
+    assert moonfl.federate(encoder, PARTIES, algorithm=Local(), **QUICK).rounds
+    with pytest.raises(InputError, match=r"Local is not found by that name.* at the top of a module"):
+        moonfl.federate(encoder, PARTIES, algorithm=Local(), **QUICK, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_numbers_that_no_file_can_hold_are_told(tmp_path: Path) -> None:
+    model = encoder()
+    model.register_buffer("odd", torch.zeros(2, dtype=torch.complex128))
+    with pytest.raises(moonfl.RunError, match=r"cannot be written: .*complex128"):
+        moonfl.federate(model, PARTIES, **QUICK, out=tmp_path / "run")
 
 
 def test_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
@@ -216,6 +280,22 @@ class Pairs(torch.utils.data.Dataset[Any]):
         return self.items[i]
 
 
+class Jittered(Pairs):
+    """A data set whose transform draws at random, from any of the three generators."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        x, y = super().__getitem__(index)
+        return x + torch.rand(1) + np.random.rand() + random.random(), y
+
+
+def test_what_a_data_set_draws_is_the_same_in_every_run(tmp_path: Path) -> None:
+    pairs = ([(torch.from_numpy(x).float(), int(y)) for x, y in zip(*of, strict=True)] for of in PARTIES.values())
+    sets = [Jittered(of) for of in pairs]
+    first, again = (moonfl.federate(encoder, sets, **QUICK, out=tmp_path / name) for name in ("a", "b"))
+    assert same(first.models, again.models)
+    assert same(moonfl.federate(encoder, sets, **QUICK, out=tmp_path / "a", resume=True).models, first.models)
+
+
 class Endless(torch.utils.data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(())
@@ -267,6 +347,10 @@ WRONG = [
     ({"out": "run", "resume": True, "force": True}, "give one of them"),
     ({"model": Both, "standardise": True}, "a model that gives .z, logits. itself takes samples as they are"),
     ({"model": Extra}, "keeps _extra_state, which is no tensor"),
+    ({"model": Extra()}, "keeps _extra_state, which is no tensor"),
+    ({"model": nn.Sequential(Uncopied())}, "cannot be made of nothing: RuntimeError: only one of me"),
+    ({"parties": [(torch.zeros(4, 5, dtype=torch.bfloat16), [0, 1, 0, 1])]}, "party 0: .*BFloat16"),
+    ({"algorithm": "test_federate:Needs"}, "algorithm.much has no default; set it"),
     ({"model": "mlp", "parties": made((8, 9, 3), np.uint8)}, "has its channels last"),
 ]  # fmt: skip
 

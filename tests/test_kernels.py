@@ -1,7 +1,9 @@
 """The native kernels against torch."""
 
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -222,6 +224,34 @@ def test_a_layer_that_is_watched_is_run_by_torch(hook: str) -> None:
     getattr(model.head[0], hook)(lambda *_: seen.append("head"))
     model(torch.zeros(2, 1, 3, 5)).logits.sum().backward()
     assert seen == ["head"]
+
+
+def test_a_layer_with_another_forward_is_run_by_it() -> None:
+    model, x = build_model("mlp", (1, 3, 5), 5, True, 7), torch.zeros(2, 1, 3, 5)
+    plain = model.output.forward
+    model.output.forward = lambda z: 2 * plain(z)
+    patched = model(x).logits
+    del model.output.forward
+    assert torch.allclose(patched, 2 * model(x).logits)
+
+
+def test_threads_that_end_leave_no_memory_behind() -> None:
+    """As those of a server do that has one for each request."""
+    model, x = build_model("simple-cnn", (3, 32, 32), 10, True, 16).eval(), torch.zeros(16, 3, 32, 32)
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def threads(count: int) -> None:
+        for _ in range(count):
+            thread = threading.Thread(target=lambda: model(x))
+            thread.start()
+            thread.join()
+
+    threads(20)
+    before = resident()
+    threads(150)
+    assert resident() - before < 15e6
 
 
 def test_a_layer_that_is_told_to_leave_it_to_torch_does_so_in_a_chain() -> None:

@@ -143,6 +143,23 @@ def test_a_run_that_diverges_is_said_and_stops_nothing(
     for _ in range(2):
         reproduce.reproduce("table1", replace(options, dataset="cifar10"))
         assert "diverged" in capsys.readouterr().out
+    monkeypatch.setitem(TARGETS, "curves", replace(TARGETS["curves"], entries=lambda dataset: entries[1:]))
+    reproduce.reproduce("curves", replace(options, dataset="cifar10"))  # of which nothing is left to draw
+    assert "diverged" in capsys.readouterr().out
+
+
+def test_fedavg_is_the_one_with_as_many_parties_a_round() -> None:
+    """Also at small scale and in few rounds, where other columns become alike."""
+    options = reproduce.Options(Path("nowhere"), seeds=1, rounds=20, small=True)
+    entries = [reproduce.adapted(e, options) for e in TARGETS["scalability"].entries("cifar100")]
+    level = {20: 0.3, 4: 0.6}  # FedAvg's, by parties a round
+    runs = {
+        e.trials[""]: {0: made_run([level[e.trials[""].parties_per_round()] + 0.1 * (e.row != "FedAvg")] * 20, 2.0)}
+        for e in entries
+    }
+    table = beside.accuracies("x", "x", [e for e in entries if e.row != "SOLO"], runs, True)
+    leads = [row[-2] for row in table.rows if row[0] != "FedAvg"]
+    assert all(lead.mean == pytest.approx(0.1) for lead in leads)
 
 
 def test_the_list_names_every_target(capsys: pytest.CaptureFixture[str]) -> None:

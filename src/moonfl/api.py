@@ -8,7 +8,7 @@ from pathlib import Path
 from . import checkpoint
 from .checkpoint import Checkpoint
 from .engines import Engine, check_workers, make_engine
-from .errors import InputError, say
+from .errors import InputError, say, typed
 from .experiment import Experiment, from_toml
 from .federation import run as run_federation
 from .record import Recorder, Result, choices
@@ -85,7 +85,9 @@ def resume(
     if not directory.is_dir():
         raise InputError(f"{directory} holds no run: there is no such folder")
     if engine is None and checkpoint.over_sites(directory):
-        raise InputError(f"{directory} is a run over sites: `moonfl flower run DEPLOYMENT --out {directory} --resume`")
+        raise InputError(
+            f"{directory} is a run over sites: `moonfl flower run DEPLOYMENT --out {typed(directory)} --resume`"
+        )
     with locked(directory):
         finish_replacing(directory)
         exp = experiment_of(directory)
@@ -94,8 +96,10 @@ def resume(
         folder = directory / CHECKPOINT
         found = checkpoint.read(folder, exp, previous)
         rounds = found.rounds if found else 0
-        if found is not None and not same_model(found.server, task.init_model(exp.seed)[0]):
-            raise InputError(f"the model is not the one that {directory} was begun with: its weights have other shapes")
+        if found is not None and not same_model(found.server, *task.init_model(exp.seed)):
+            raise InputError(
+                f"the model is not the one that {directory} was begun with: its weights or buffers have other shapes"
+            )
         facts = read_facts(directory, rounds)
         check_data(directory, exp, task)
         changed = note_versions(directory, rounds + 1) if not finished(exp, facts) else []
@@ -119,8 +123,9 @@ def experiment_of(directory: Path, device: str | None = None) -> Experiment:
     return from_toml(directory / SETTINGS, {"device": device} if device else None)
 
 
-def same_model(server: Server, params: Params) -> bool:
-    return {k: v.shape for k, v in server.params.items()} == {k: v.shape for k, v in params.items()}
+def same_model(server: Server, params: Params, buffers: Params) -> bool:
+    pairs = (server.params, params), (server.buffers, buffers)
+    return all({k: v.shape for k, v in a.items()} == {k: v.shape for k, v in b.items()} for a, b in pairs)
 
 
 def local(workers: int | None) -> MakeEngine:

@@ -14,7 +14,7 @@ from typing import Any
 
 import safetensors
 
-from .errors import InputError
+from .errors import InputError, typed
 from .experiment import Experiment, read_toml, to_toml
 from .files import write_atomically
 from .states import States, labelled, load, save, unlabelled
@@ -23,13 +23,13 @@ from .types import Server, State
 FORMAT = 1
 GO_BACK = (
     "`moonfl flower run DEPLOYMENT --resume --out {run} --previous`",
-    "moonfl.federate with out='{run}', resume=True and previous=True",
+    "moonfl.federate with out={path!r}, resume=True and previous=True",
     "`moonfl resume {run} --previous`",
 )
 START_AGAIN = (
     "`moonfl flower run DEPLOYMENT` with another --out",
-    "moonfl.federate with out='{run}' and force=True in place of resume=True",
-    "`moonfl run {run}/experiment.toml --out {run} --force`",
+    "moonfl.federate with out={path!r} and force=True in place of resume=True",
+    "`moonfl run {settings} --out {run} --force`",
 )
 STATES = ("shared", "memory", "step")  # of a Server, in its order
 
@@ -170,7 +170,7 @@ def _by(run: Path, ways: tuple[str, str, str]) -> str:
     """For a run over sites, a run of moonfl.federate, any other."""
     over_flower, in_python, here = ways
     way = over_flower if over_sites(run) else in_python if _given(run) else here
-    return way.format(run=run)
+    return way.format(run=typed(run), settings=typed(run / "experiment.toml"), path=str(run))
 
 
 def _given(run: Path) -> bool:

@@ -33,16 +33,32 @@ def main(argv: list[str] | None = None) -> int:
         else:  # needs torch, which takes a while to load
             names.look_here()
             getattr(importlib.import_module(".commands", __package__), args.command)(args)
+        flush()
     except InputError as error:
         return fail(str(error), WRONG_INPUT)
     except BrokenPipeError:  # the reader of our stdout, such as head, had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return DONE
     except (RunError, OSError) as error:
+        try:
+            flush()
+        except OSError:
+            drop_output()
         return fail(str(error), FAILED)
     except KeyboardInterrupt as error:
         return fail(str(error) or "interrupted", INTERRUPTED)
     return DONE
+
+
+def flush() -> None:
+    """What cannot be written fails here, not when Python ends."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def drop_output() -> None:
+    """What is left of it cannot be written; Python is not to try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(message: str, status: int) -> int:
@@ -232,6 +248,7 @@ def add_follow(sub: Parser) -> None:
         ("min-parties", count, "with fewer answers than N a round is repeated"),
         ("wait", float, "seconds to wait for sites that are not connected"),
         ("attempts", count, "how often a round is tried"),
+        ("query", float, "seconds a site has to read its data and say what it has"),
         ("max-share", float, "the largest share of all samples that one site may say it has"),
         ("test", str, "an .npz file at the server to judge the model by, instead of the sites"),
     ):

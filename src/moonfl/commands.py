@@ -13,7 +13,7 @@ from .conclude import conclude
 from .data import DATASETS, directory, load
 from .data.download import get
 from .data.npz import read_npz
-from .errors import DivergenceError, InputError, Interrupted, RunError, say, unknown
+from .errors import DivergenceError, InputError, Interrupted, RunError, say, typed, unknown
 from .experiment import Experiment, from_toml, override, part_name
 from .progress import Progress
 from .record import Result, choices
@@ -58,7 +58,7 @@ def engine(args: argparse.Namespace) -> dict[str, Any]:
 
 def finish(args: argparse.Namespace, out: Path, work: Callable[[], Result]) -> None:
     """Do it and tell the result; where it stops early, tell how to go on."""
-    way_on = f"`moonfl resume {out}` goes on from the last finished round"
+    way_on = f"`moonfl resume {typed(out)}` goes on from the last finished round"
     try:
         result = work()
     except KeyboardInterrupt:
@@ -157,16 +157,19 @@ def flower_init(args: argparse.Namespace) -> None:
 
 def flower_run(args: argparse.Namespace) -> None:
     from .flower import follow
+    from .flower.deployment import check_path
+    from .flower.roll import Rules
     from .flower.server import check_config
 
     folder = Path(args.folder)
     exp = follow.experiment_of(folder)
     if (args.resume or args.previous) and args.out is None:
         raise InputError("--resume goes on with the run that --out names")
-    keys = ("deadline", "min_parties", "wait", "attempts", "max_share")
+    keys = settings.names(Rules)
     changes = {key: getattr(args, key) for key in keys if getattr(args, key) is not None}
     check_config(exp, changes | {"out": "set"})
     if args.test is not None:
+        check_path(Path(args.test))
         read_npz(Path(args.test))
         changes["test"] = str(Path(args.test).resolve())
     follow.reached(folder)
@@ -174,8 +177,10 @@ def flower_run(args: argparse.Namespace) -> None:
     out = Path(args.out) if args.out is not None else claim_directory(runs, name)
     changes |= {"resume": args.resume or args.previous, "previous": args.previous}
     say(describe(exp))
-    test = f" --test {args.test}" if args.test is not None else ""
-    way_on = f"`moonfl flower run {folder} --out {out} --resume{test}` goes on from the last finished round"
+    test = f" --test {typed(args.test)}" if args.test is not None else ""
+    way_on = (
+        f"`moonfl flower run {typed(folder)} --out {typed(out)} --resume{test}` goes on from the last finished round"
+    )
     with Progress(exp.rounds) as progress:
         try:
             done = follow.run(folder, out, changes, progress)

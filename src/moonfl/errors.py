@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import shlex
 import sys
 from collections.abc import Iterable
 
@@ -31,7 +32,14 @@ def unknown(kind: str, given: str, allowed: Iterable[str], also: str = "") -> In
     return InputError(f"unknown {kind} '{given}'{hint} (allowed: {allowed})")
 
 
+def typed(path: object) -> str:
+    """A path as it is typed in a shell."""
+    return shlex.quote(str(path))
+
+
 def say(message: str) -> None:
     """A line on stderr; a run goes on when nobody reads it."""
+    if sys.stderr is None:  # closed before we began
+        return
     with contextlib.suppress(OSError, ValueError):  # a pipe, a terminal or a stream that is closed
         print(message, file=sys.stderr, flush=True)

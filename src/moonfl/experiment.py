@@ -1,5 +1,6 @@
 """Experiment: one frozen, validated description of a run; to and from TOML; strict overrides."""
 
+import contextlib
 import dataclasses
 import tomllib
 from dataclasses import dataclass, replace
@@ -169,6 +170,19 @@ def find_part(part: str, name: object) -> type:
         raise InputError(f"{part}={name} is no {part}: it must be a dataclass that extends {BASES[part].__name__}")
     settings.check_kinds(found, f"{part}={name}")
     return found
+
+
+def check_found_again(exp: Experiment) -> None:
+    """A run that is to be gone on with names its algorithm and server step; both must be there under that name."""
+    for part in PARTS:
+        cls, name = type(getattr(exp, part)), part_name(getattr(exp, part))
+        with contextlib.suppress(InputError):
+            if find_part(part, name) is cls:
+                continue
+        raise InputError(
+            f"{part}={name} is not found by that name, so a run that is kept could never go on; define {cls.__name__} "
+            "at the top of a module, or leave out= away"
+        )
 
 
 def to_dict(exp: Experiment) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset as TorchDataset
 
-from . import api, settings
+from . import api, seeds, settings
 from .algorithms import MOON, FedAvg
 from .checkpoint import fingerprint
 from .data.augment import by_type
@@ -86,7 +86,10 @@ def _experiment(model: Own, parties: int, algorithm: FedAvg | str, rounds: int, 
             known = [name for name in settings.names(Experiment) if name not in SETTLED]
             raise unknown("setting", key, known, also)
     parts = {"algorithm": algorithm, **{part: given[part] for part in PARTS if part in given}}
-    built = {part: find_part(part, value)() if isinstance(value, str) else value for part, value in parts.items()}
+    built = {
+        part: settings.build(find_part(part, value), {}, f"{part}.") if isinstance(value, str) else value
+        for part, value in parts.items()
+    }
     name = model if isinstance(model, str) else OWN
     dealt = {"dataset": "given", "model": name, "partition": "column", "column": COLUMN, "parties": parties}
     return Experiment(**{**given, **dealt, "rounds": rounds, **built})
@@ -150,7 +153,8 @@ def _part(where: str, data: object) -> _Part:
     if isinstance(data, TorchDataset):
         if not hasattr(data, "__len__"):
             raise InputError(f"{where}: a data set must have a length; {type(data).__name__} has none")
-        items = [data[i] for i in range(len(data))]
+        with seeds.drawn(0, "augmentation"):  # by transforms: once for the whole run, the same in every run
+            items = [data[i] for i in range(len(data))]
         if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
             raise InputError(f"{where}: a data set must give (x, y) for each sample")
         try:
@@ -162,7 +166,7 @@ def _part(where: str, data: object) -> _Part:
         raise InputError(f"{where} is {type(data).__name__}; give (x, y) or a torch data set")
     try:
         x, y = (part.detach().cpu().numpy() if isinstance(part, Tensor) else _plain(part) for part in data)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
     if x.ndim == 0 or len(x) == 0:
         raise InputError(f"{where} has no samples")
@@ -179,15 +183,21 @@ def _plain(values: object) -> NDArray[np.generic]:
 
 
 def _takes_whole_numbers(model: Own, parts: list[_Part], classes: int) -> bool:
-    """Whether the samples are whole numbers and the model wants them so, as one that begins with an embedding does."""
+    """Whether the samples are whole numbers and the model wants them so: it looks them up, or takes no others."""
     if isinstance(model, str) or not all(part.x.dtype.kind in "iu" and part.x.dtype != np.uint8 for part in parts):
         return False
     shape = parts[0].x.shape[1:]
-    try:
-        probe(make_encoder(model, shape), shape, torch.int64, classes)
-    except InputError:
-        return False
-    return True
+    encoder = make_encoder(model, shape)
+
+    def takes(dtype: torch.dtype) -> bool:
+        try:
+            probe(encoder, shape, dtype, classes)
+        except InputError:
+            return False
+        return True
+
+    looks_up = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in encoder.modules())
+    return takes(torch.int64) and (looks_up or not takes(torch.float32))
 
 
 def _together(parts: list[Examples]) -> Examples:

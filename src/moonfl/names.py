@@ -17,7 +17,7 @@ def find(kind: str, name: str, table: Mapping[str, T]) -> T:
     if ":" not in name:
         raise unknown(kind, name, table, "or your own as package.module:Name")
     module, _, attribute = name.partition(":")
-    if module == "__main__" and not hasattr(sys.modules["__main__"], attribute):
+    if module == "__main__" and not hasattr(sys.modules["__main__"], attribute.split(".")[0]):
         raise InputError(f"{kind}={name} was made in a script; put it into a module of its own, and name that")
     thing: Any = _imported(kind, name, module)
     for part in attribute.split("."):

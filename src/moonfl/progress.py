@@ -12,7 +12,7 @@ from .rundir import Fact
 
 def on_terminal() -> bool:
     """Whether stderr is a terminal that a bar can be drawn on; some tell no size."""
-    return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).lines > 0
+    return sys.stderr is not None and sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).lines > 0
 
 
 class Progress:

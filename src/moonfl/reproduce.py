@@ -74,6 +74,7 @@ def adapted(entry: Entry, options: Options) -> Entry:
         at = min(at, options.rounds)
     (exp, *_) = trials.values()
     column = re.sub(r"^\d+ parties", f"{exp.parties} parties", entry.column)
+    column = re.sub(r"\d+ a round", f"{exp.parties_per_round()} a round", column)
     column = re.sub(r"^E = \d+", f"E = {exp.epochs}", column)
     return replace(entry, trials=trials, at=at, column=re.sub(r"\d+ rounds$", f"{at} rounds", column))
 
@@ -100,8 +101,8 @@ def made(name: str, dataset: str, entries: list[Entry], options: Options) -> Ite
             with atomic(options.out / f"{picture.name}.{suffix}") as path:
                 path.write_bytes(data)
         say(f"{options.out / picture.name}.png and .svg have the figure")
-    if target.kind == "curves":
-        paths = [run.path for of_seed in runs.values() for run in of_seed.values()]
+    paths = [run.path for of_seed in runs.values() for run in of_seed.values()]
+    if target.kind == "curves" and paths:
         say(f"{report.write(paths, options.out / stem)} has all of these runs")
     title = f"{target.where}, {on}: {target.title}{f' ({other})' if other else ''}"
     yield from beside.tables(target, stem, title, entries, runs, options.small)

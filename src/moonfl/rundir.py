@@ -17,8 +17,8 @@ from typing import Any
 import tomli_w
 
 from . import checkpoint, kernels, stopping
-from .errors import InputError
-from .experiment import Experiment, read_toml, to_toml
+from .errors import InputError, typed
+from .experiment import Experiment, check_found_again, read_toml, to_toml
 from .files import sync, write_atomically, writing
 from .states import save
 from .task import Task
@@ -37,10 +37,14 @@ def versions() -> dict[str, str]:
 
 def claim_directory(runs: Path, name: str) -> Path:
     """Make and return the first of `RUNS/NAME`, `RUNS/NAME-2`, ... that is not there yet."""
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {runs} cannot be made: {error.strerror}; --out names another") from None
     for number in itertools.count(1):
         path = runs / (name if number == 1 else f"{name}-{number}")
         with contextlib.suppress(FileExistsError):
-            path.mkdir(parents=True)
+            path.mkdir()
             return path
     raise AssertionError("numbers do not end")
 
@@ -48,6 +52,7 @@ def claim_directory(runs: Path, name: str) -> Path:
 @contextlib.contextmanager
 def new_directory(out: Path, force: bool, exp: Experiment, task: Task, choices: dict[str, str]) -> Iterator[Path]:
     """A run directory, locked, in which nothing has happened; one that holds a run is overwritten only by force."""
+    check_found_again(exp)
     try:
         out.mkdir(parents=True, exist_ok=True)
         sync(out.parent)
@@ -57,8 +62,11 @@ def new_directory(out: Path, force: bool, exp: Experiment, task: Task, choices: 
     with locked(out):
         finish_replacing(out)
         if not force and holds_a_run(out):
-            in_python, typed = ("resume=True", "force=True", "out"), (f"`moonfl resume {out}`", "--force", "--out")
-            go_on, anew, other = in_python if exp.dataset == "given" else typed
+            in_python, in_a_shell = (
+                ("resume=True", "force=True", "out"),
+                (f"`moonfl resume {typed(out)}`", "--force", "--out"),
+            )
+            go_on, anew, other = in_python if exp.dataset == "given" else in_a_shell
             raise InputError(
                 f"{out} already holds a run; {go_on} goes on with it, {anew} overwrites it, another {other} keeps it"
             )

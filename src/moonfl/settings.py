@@ -1,6 +1,7 @@
 """Fields of frozen dataclasses as settings: one place for their meaning, their limits and their text form."""
 
 import dataclasses
+import functools
 import inspect
 import math
 import numbers
@@ -34,13 +35,19 @@ def setting(default: T, doc: str, **limits: float) -> T:
     return field  # type: ignore[no-any-return]  # a field stands where its value will be
 
 
+@functools.cache
+def hints_of(cls: Any) -> dict[str, Any]:
+    """The types of its fields; to work them out takes half a millisecond."""
+    return get_type_hints(cls)
+
+
 def names(cls: type) -> list[str]:
     return [f.name for f in dataclasses.fields(cls)]
 
 
 def convert(cls: type, name: str, value: object, label: str) -> Any:
     """`value` (text from a command line, or a value from TOML or Python) as the field's type and in its limits."""
-    hint = get_type_hints(cls)[name]
+    hint = hints_of(cls)[name]
     field = next(f for f in dataclasses.fields(cls) if f.name == name)
     try:
         result = _as_type(hint, value)
@@ -54,15 +61,15 @@ def convert(cls: type, name: str, value: object, label: str) -> Any:
 
 def check(settings: Any, prefix: str = "") -> None:
     """Every field of a dataclass made in Python has the type and limits it declares."""
-    cls = type(settings)
-    for name, hint in get_type_hints(cls).items():
+    cls: type = type(settings)
+    for name, hint in hints_of(cls).items():
         if name in names(cls) and _is_plain(hint):
             object.__setattr__(settings, name, convert(cls, name, getattr(settings, name), prefix + name))
 
 
 def check_kinds(cls: type, label: str) -> None:
     """Every field has a type that a command line and TOML can write."""
-    hints = get_type_hints(cls)
+    hints = hints_of(cls)
     bare = "__dataclass_fields__" not in vars(cls)
     if bare and any(ClassVar not in (hints[n], get_origin(hints[n])) for n in inspect.get_annotations(cls)):
         raise InputError(f"{label}: write @dataclass(frozen=True) above {cls.__name__}, for it has settings")

@@ -74,7 +74,7 @@ def write(path: Path, state: State, note: str = "") -> None:
     }
     try:
         save_file(tensors, path, {"labels": json.dumps(list(state)), "names": json.dumps(names), "note": note})
-    except safetensors.SafetensorError as error:
+    except (safetensors.SafetensorError, KeyError) as error:  # KeyError: a type of numbers that it does not know
         raise RunError(f"{path} cannot be written: {error}") from None
 
 

@@ -4,7 +4,7 @@ Li, He, Song, Model-Contrastive Federated Learning, CVPR 2021. https://arxiv.org
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -32,16 +32,22 @@ def previous(party: Party) -> list[Params]:
 
 @dataclass(frozen=True)
 class MOON(FedAvg):
-    meaning: ClassVar[str] = "no contrastive term at a party's first round; then its newest own models, however old"
-
     mu: float = setting(5.0, "weight of the model-contrastive term; 0 is FedAvg", low=0)
     tau: float = setting(0.5, "temperature of the model-contrastive term", above=0)
     negatives: int = setting(1, "k, how many of its previous models a party keeps as negatives", low=1)
     contrast: Literal["model", "l2"] = setting("model", "model: Eq. 3; l2: ||z - z_glob||, the ablation of Sec. 4.7")
 
+    @property
+    def meaning(self) -> str:
+        if self.contrast == "l2":
+            return "the distance from the global model's representation, from the first round on"
+        return "no contrastive term at a party's first round; then its newest own models, however old"
+
     def local_loss(self, party: Party) -> Loss:
+        prev = [party.frozen(model) for model in previous(party)]
+        if self.contrast == "model" and not prev:  # the first participation
+            return super().local_loss(party)
         glob = party.frozen(party.global_model)
-        prev = [party.frozen(model) for model in previous(party)]  # none at the first participation
 
         def loss(model: nn.Module, batch: Batch) -> Tensor:
             z, logits = model(batch.x)  # Algorithm 1, line 14
@@ -49,8 +55,6 @@ class MOON(FedAvg):
             if self.contrast == "l2":
                 distance: Tensor = torch.linalg.vector_norm(z - glob(batch).z, dim=1)  # [B]
                 return supervised + self.mu * distance.mean()
-            if not prev:
-                return supervised
             contrastive = model_contrastive(z, glob(batch).z, [read(batch).z for read in prev], self.tau)
             return supervised + self.mu * contrastive  # lines 15 to 18
 

@@ -80,12 +80,13 @@ def load_model(path: str | Path, model: Own | None = None) -> Deployed:
                 f"its network ({settings['model']}) is code of somebody's own, which is not in this file; "
                 "load_model(path, model) takes it, and the model.pt2 beside it needs nothing"
             )
-        build = make_builder(Experiment(**settings), shape, dtype, len(classes), model).build
+        exp = Experiment(**settings | ({} if model is None else {"model": OWN}))
+        build = make_builder(exp, shape, dtype, len(classes), model).build
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(path, repr(error)) from None
-    made = build()
+    made = tree.made(build)
     wanted, found = (
         {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
         for tensors in (tree.params_of(made) | tree.buffers_of(made), params)

@@ -11,7 +11,7 @@ from ..data import directory, load, source
 from ..data.augment import by_type
 from ..data.base import Dataset
 from ..deployed import Blueprint
-from ..errors import InputError, say
+from ..errors import InputError, say, typed
 from ..experiment import OWN, Experiment
 from ..record import GLOBAL, Result
 from ..rundir import CHECKPOINT, PARTITION, Fact, read_facts
@@ -30,7 +30,9 @@ def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None)
         )
     found = checkpoint.read(run / CHECKPOINT, exp)
     if found is None:
-        raise InputError(f"{run} has no checkpoint: no round of it is done; `moonfl resume {run}` goes on with it")
+        raise InputError(
+            f"{run} has no checkpoint: no round of it is done; `moonfl resume {typed(run)}` goes on with it"
+        )
     facts = read_facts(run, found.rounds)
     chosen = exp.algorithm.deployed(found.chosen) if found.chosen is not None else None
     models, fact = best_of(facts, chosen) if best else (exp.algorithm.deployed(found.server), facts[-1])

@@ -94,6 +94,8 @@ def _add(layers: Iterable[nn.Module], shape: tuple[int, ...], steps: list[Step],
         kind = type(layer)
         if any((layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)):
             return False  # somebody watches, and would see nothing
+        if "forward" in vars(layer):
+            return False  # somebody put another in place of its own
         if kind is nn.Sequential or kind is nn.Identity:
             continue
         if kind is nn.ReLU and len(steps) > before and not steps[-1].kernel and not flat:

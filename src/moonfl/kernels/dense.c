@@ -32,8 +32,9 @@ static void through_relu(long outputs, int relu, const float *y, const float *dy
 int dense_backward(const struct step *step, const float *x, const float *dy, float *dx, int64_t n)
 {
     const long inputs = step->inputs, outputs = step->outputs, edge_floats = (n > outputs ? n : outputs) * LANES;
-    float *edge = scratch(edge_floats + n * outputs), *g = edge + edge_floats;
+    float *edge = scratch(edge_floats + n * outputs);
     if (!edge) return -1;
+    float *g = edge + edge_floats;
     memset(step->gb, 0, sizeof(float) * outputs);
     for (long i = 0; i < n; i++)
         through_relu(outputs, step->relu != 0, step->y + i * outputs, dy + i * outputs, g + i * outputs, step->gb);

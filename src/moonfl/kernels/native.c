@@ -1,4 +1,5 @@
 /* Choice of the instruction set, and batches of images. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,15 +34,21 @@ EXPORT int moonfl_lanes(void) { return chosen->lanes; }
 /* For measuring the processor: does n times ten vector multiply-adds. */
 EXPORT float moonfl_multiply_add(int64_t n) { return chosen->multiply_add((long)n); }
 
+static pthread_key_t at_the_end; /* of a thread: its memory is freed */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void make_key(void) { pthread_key_create(&at_the_end, free); }
+
 float *scratch(size_t floats)
 {
     static __thread float *memory;
     static __thread size_t have;
     if (!memory || floats > have) {
+        pthread_once(&once, make_key);
         free(memory);
         have = 0;
-        if (posix_memalign((void **)&memory, 64, (floats + 1) * sizeof(float))) return memory = 0;
-        have = floats;
+        if (posix_memalign((void **)&memory, 64, (floats + 1) * sizeof(float))) memory = 0;
+        else have = floats;
+        pthread_setspecific(at_the_end, memory);
     }
     return memory;
 }

@@ -29,9 +29,8 @@ ENCODERS: dict[str, Encoder] = {
 
 def make_encoder(model: Own, shape: tuple[int, ...]) -> nn.Module:
     """A new module: a copy of one that is given, or what a function makes of nothing or of the shape of a sample."""
-    if isinstance(model, nn.Module):
-        return copy.deepcopy(model)
-    make: Callable[..., nn.Module] = find("model", model, ENCODERS) if isinstance(model, str) else model
+    given = find("model", model, ENCODERS) if isinstance(model, str) else model
+    make: Callable[..., nn.Module] = (lambda: copy.deepcopy(given)) if isinstance(given, nn.Module) else given
     if not callable(make):
         raise InputError(f"model is {model!r}; it must be a module, a function that makes one, or a name")
     try:

@@ -59,7 +59,8 @@ def scalability(dataset: str) -> list[Entry]:
             if row == "SOLO" and at == last:
                 continue
             changes = {"algorithm": mu10} if row == "MOON, mu 10" else {}
-            column = f"{parties} parties" + ("" if row == "SOLO" else f", {at} rounds")
+            chosen = f", {round(fraction * parties)} a round" if fraction < 1 else ""
+            column = f"{parties} parties" + ("" if row == "SOLO" else f"{chosen}, {at} rounds")
             made.append(
                 entry(dataset, names[row], number, row=row, column=column, at=None if row == "SOLO" else at,
                       parties=parties, sample_fraction=fraction, rounds=last, **changes)
