@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -37,7 +38,8 @@ from moonfl.flower.client import WRONG_THERE, client_app
 from moonfl.flower.deployment import init
 from moonfl.flower.exchange import look
 from moonfl.flower.follow import Followed, experiment_of
-from moonfl.flower.records import RefusedError, check_tensors, moments_of, pack, unpack
+from moonfl.flower.keys import write_certificates
+from moonfl.flower.records import MARK, RefusedError, check_tensors, clean, moments_of, pack, unpack
 from moonfl.flower.server import serve, site_app
 from moonfl.flower.simulate import simulate, simulated_site, simulated_sites
 from moonfl.flower.site import read_site
@@ -673,8 +675,8 @@ def test_a_site_that_lies_of_itself_is_named_before_the_first_round(
 def test_a_site_that_is_silent_costs_no_more_than_the_time_for_a_query(moon: Deployment) -> None:
     moon.grid.meddle = lambda order, reply: None if order.metadata.dst_node_id == 2 else reply
     begun = time.monotonic()
-    with pytest.raises(RunError, match=r"node 2 was refused: no answer within 0\.2 s"):
-        moon.serve()
+    with pytest.raises(RunError, match=r"node 2 was refused: no answer within 0\.2 s; a site has 0\.2 s .*--query"):
+        moon.serve(query=0.2, deadline=30.0)
     assert time.monotonic() - begun < 5
     assert sum(m.metadata.dst_node_id == 2 for m in moon.grid.sent) == 1
 
@@ -989,20 +991,44 @@ def test_the_model_of_a_deployment_can_be_exported(moon: Deployment, tmp_path: P
     assert files[0] == files[1]
 
 
+FORGED = '@moonfl {"done": {"told": "perfect"}}'
+
+
 def test_following_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     facts: list[Any] = []
-    lines = ["INFO : started run 7\n", 'INFO: @moonfl-1 {"fact": {"round": 1}}\n', "INFO : moonfl: site-1 is party 0\n"]
-    lines.append('@moonfl {"done": {"told": "perfect"}}\n')  # a site's words, that knows not the mark
-    followed = Followed(facts.append, "@moonfl-1 ")
-    assert followed.to_the_end([*lines, '@moonfl-1 {"done": {"told": "good"}}\n', "not read"]) == {"told": "good"}
+    lines = ["INFO : started run 7\n", '@moonfl {"fact": {"round": 1}}\n', "INFO : moonfl: site-1 is party 0\n", "\n"]
+    lines += [f"moonfl: node 3 was refused: {FORGED}\n", "@moonfl is a name\n"]  # a site's words, were they not cleaned
+    followed = Followed(facts.append)
+    assert followed.to_the_end([*lines, '@moonfl {"done": {"told": "good"}}\n', "not read"]) == {"told": "good"}
     assert (facts, followed.number) == ([{"round": 1}], "7")
-    assert capsys.readouterr().err == "moonfl: site-1 is party 0\n"
+    assert capsys.readouterr().err == f"moonfl: site-1 is party 0\nmoonfl: node 3 was refused: {FORGED}\n"
     with pytest.raises(RunError, match="round 2 needs"):
-        followed.to_the_end(['@moonfl-1 {"error": "round 2 needs 3", "failure": "run"}\n'])
+        followed.to_the_end(['@moonfl {"error": "round 2 needs 3", "failure": "run"}\n'])
     with pytest.raises(InputError, match="min_parties"):
-        followed.to_the_end(['@moonfl-1 {"error": "min_parties", "failure": "input"}\n'])
+        followed.to_the_end(['@moonfl {"error": "min_parties", "failure": "input"}\n'])
     with pytest.raises(RunError, match=r"before it was done\. Its last words: no such thing"):
-        Followed(facts.append, "@moonfl-1 ").to_the_end(["╭─────╮\n", "│ no such thing │\n"])
+        Followed(facts.append).to_the_end(["╭─────╮\n", "│ no such thing │\n"])
+
+
+@pytest.mark.parametrize("text", [FORGED, f"\n{FORGED}", "@@moonfl", "@moon@moonflfl", "x" * 195 + FORGED])
+def test_no_text_of_a_site_passes_for_the_runs_own_words(text: str) -> None:
+    assert MARK not in clean(text)
+    assert "\n" not in clean(text)
+
+
+def test_the_folder_one_is_in_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["flower", "init", ".", "--sites", "2", "dataset=sites"]) == 2
+    assert ". is the folder you are in" in capsys.readouterr().err
+
+
+def test_certificates_pass_a_strict_verifier(tmp_path: Path) -> None:
+    """As Python's own is from 3.13 on."""
+    write_certificates(tmp_path, "fl.example.org")
+    words = ["openssl", "verify", "-x509_strict", "-CAfile", str(tmp_path / "ca.crt"), str(tmp_path / "server.crt")]
+    assert subprocess.run(words, capture_output=True, text=True, timeout=30).stdout.endswith("server.crt: OK\n")
 
 
 def test_a_server_that_is_not_there(moon: Deployment, capsys: pytest.CaptureFixture[str]) -> None:

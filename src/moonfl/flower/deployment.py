@@ -83,6 +83,8 @@ def lay_out(folder: Path, exp: Experiment, host: str, port: int, holdout: Callab
 def check(folder: Path, exp: Experiment, sites: int, address: str, with_data: bool) -> tuple[str, int]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there and not empty; name a new folder")
+    if folder.exists() and folder.samefile("."):
+        raise InputError(f"{folder} is the folder you are in, and would be replaced; name a new one")
     check_path(folder)
     if sites < 2:
         raise InputError(f"a federation needs at least 2 sites, not {sites}")

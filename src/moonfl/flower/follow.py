@@ -1,10 +1,10 @@
 """`moonfl flower run`: start a training at the SuperLink, follow it, and fail when it fails."""
 
 import collections
+import contextlib
 import json
 import os
 import re
-import secrets
 import shlex
 import shutil
 import socket
@@ -20,7 +20,8 @@ from ..errors import InputError, Interrupted, RunError, say
 from ..experiment import Experiment, from_toml, read_toml
 from ..rundir import holds_a_run
 from .deployment import CONNECTION, NAME, check_path, connect
-from .server import FAILURES, MARK
+from .records import MARK
+from .server import FAILURES
 
 KEPT = 15  # lines of Flower's own that are shown when a run fails without a word of ours
 FRAME = "╭╮╰╯│─ \n"  # what Flower draws around its errors
@@ -38,8 +39,7 @@ def run(folder: Path, out: Path, changes: dict[str, Any], watch: api.Watch) -> d
     if not changes.get("resume") and holds_a_run(out):
         raise InputError(f"{out} already holds a run; --resume goes on with it, another --out keeps it")
     check_path(out)
-    home, mark = connect(folder, reached(folder)), f"-{secrets.token_hex(8)}"
-    config = changes | {"out": str(out.resolve()), "mark": mark}
+    home, config = connect(folder, reached(folder)), changes | {"out": str(out.resolve())}
     command = [
         flwr(), "run", str((folder / "app").resolve()), CONNECTION, "--stream",
         "--run-config", " ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in config.items()),
@@ -48,7 +48,7 @@ def run(folder: Path, out: Path, changes: dict[str, Any], watch: api.Watch) -> d
     with subprocess.Popen(
         command, cwd=home, env=os.environ | quiet, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
-        followed = Followed(watch, f"{MARK}{mark} ")
+        followed = Followed(watch)
         try:
             return followed.to_the_end(process.stdout or [])
         except KeyboardInterrupt:
@@ -78,35 +78,40 @@ def reached(folder: Path) -> str:
     return address
 
 
+def own_words(line: str) -> dict[str, Any] | None:
+    """What the run itself tells by a line, if it does."""
+    with contextlib.suppress(ValueError):
+        if line.startswith(f"{MARK} ") and isinstance(told := json.loads(line.removeprefix(MARK)), dict):
+            return told
+    return None
+
+
 @dataclass
 class Followed:
     """Flower's log of a run, as it comes."""
 
     watch: api.Watch
-    mark: str  # begins a line that is the run's own, and nobody else knows it
     number: str = ""  # by which Flower knows the run
     last: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=KEPT))
 
     def to_the_end(self, lines: Iterable[str]) -> dict[str, Any]:
         """Facts to `watch`, our own words to the person, and the end: what was done, or an error."""
         for line in lines:
-            _, mark, told = line.partition(self.mark)
-            if not mark:
+            message = own_words(line)
+            if message is None:
                 self._hear(line.strip(FRAME))
-                continue
-            message = json.loads(told)
-            if "fact" in message:
+            elif "fact" in message:
                 self.watch(message["fact"])
             elif "done" in message:
                 done: dict[str, Any] = message["done"]
                 return done
             elif "error" in message:
                 raise FAILURES[message["failure"]](message["error"])
-        words = " ".join(line for line in self.last if line)
-        raise RunError(f"Flower ended the run before it was done. Its last words: {words}")
+        raise RunError(f"Flower ended the run before it was done. Its last words: {' '.join(self.last)}")
 
     def _hear(self, line: str) -> None:
-        self.last.append(line)
+        if line:
+            self.last.append(line)
         started = re.search(r"started run (\d+)", line)
         self.number = started[1] if started else self.number
         _, ours, words = line.partition("moonfl: ")

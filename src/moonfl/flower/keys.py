@@ -18,8 +18,14 @@ CLEAR = serialization.NoEncryption()
 def write_certificates(folder: Path, host: str) -> None:
     """ca.crt and ca.key; server.crt, good for `host` and for loopback, and server.key."""
     authority, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    ca = certificate("moonfl CA", authority, "moonfl CA", authority, CA_YEARS).add_extension(
-        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    signs = x509.KeyUsage(
+        digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+    )  # fmt: skip  # strict verifiers ask for it
+    ca = (
+        certificate("moonfl CA", authority, "moonfl CA", authority, CA_YEARS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(signs, critical=True)
     )
     names = [name_of(name) for name in dict.fromkeys([host, "localhost", "127.0.0.1"])]
     server = (

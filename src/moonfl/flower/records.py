@@ -19,6 +19,7 @@ from ..states import labelled, unlabelled
 from ..types import Params, Server, State, Update
 
 FACTS = "moonfl"
+MARK = "@moonfl"  # begins a line of JSON in a run's log, for whoever follows it; no text of a site may hold it
 Facts = dict[str, Any]
 
 MOST = 1e12  # of a metric: what is beyond was never measured, and a report would refuse it
@@ -199,8 +200,11 @@ def moments_of(facts: Facts) -> Moments:
 
 
 def clean(text: str) -> str:
-    """A text from a site as it may be shown: in one line, of bounded length, nothing that steers a terminal."""
+    """A text from a site as it may be shown: in one line, of bounded length, nothing that steers a terminal or is
+    taken for the run's own words.
+    """
     shown = "".join(c if c.isprintable() else " " for c in text[: LONGEST + 1])
+    shown = re.sub(f"@+(?={MARK[1:]})", "", shown)
     return shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
 
 

@@ -12,11 +12,10 @@ from flwr.serverapp import Grid
 from ..errors import RunError, say
 from ..rundir import versions
 from ..settings import setting
-from .exchange import GRACE, Answer, content_of, exchange
+from .exchange import GRACE, LATE, Answer, content_of, exchange
 from .records import Facts, RefusedError, check_site, clean, pack
 
 ASK_AGAIN = 30.0  # seconds after which a site that was refused may have been mended
-QUERY = 60.0  # seconds that a site has to say who it is
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class Rules:
     min_parties: int = setting(2, "with fewer answers than this a round is repeated", low=1)
     wait: float = setting(600.0, "seconds to wait for sites that are not connected", low=0, high=1e8)
     attempts: int = setting(3, "how often a round is tried", low=1)
+    query: float = setting(60.0, "seconds that a site has to read its data and say what it has", above=0, high=1e8)
     max_share: float = setting(0.9, "the largest share of all samples that one site may say it has", above=0, high=1)
 
 
@@ -57,7 +57,7 @@ class Roll:
             self.nodes, self.known = {}, {}
         strangers = sorted(online - set(self.nodes.values()) - (self.refused.keys() - set(old)))
         if strangers and sum(node in online for node in self.nodes.values()) < self.parties:
-            deadline = min(QUERY, self.rules.deadline)
+            deadline = min(self.rules.query, self.rules.deadline)
             queries = ((node, Message(pack({}), node, "query", ttl=deadline + GRACE)) for node in strangers)
             exchange(self.grid, queries, deadline, self.stop, lambda node, answer: self._meet(node, answer, online))
         return {party: node for party, node in sorted(self.nodes.items()) if node in online}
@@ -68,6 +68,7 @@ class Roll:
         while not enough(present := self.present()):
             if time.monotonic() > end:
                 why = "".join(f"; {reason}" for _, reason in self.refused.values())
+                why += f"; a site has {self.rules.query:g} s to say what it has (--query)" if LATE in why else ""
                 raise RunError(f"{self.missing(present)} after {self.rules.wait:g} s, {what}{why}")
             if told != len(present):
                 self.tell(f"moonfl: waiting for sites, {self.rules.wait:g} s at most: {self.missing(present)}")

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import sys
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,14 +29,13 @@ from ..rundir import PARTITION
 from ..states import States
 from ..task import Task, hash_of, make_builder
 from .client import Site, client_app
-from .records import Facts, RefusedError, check_site, moments_of
+from .records import MARK, Facts, RefusedError, check_site, moments_of
 from .roll import Roll, Rules
 from .site import read_site
 from .sites import Sites
 
-MARK = "@moonfl"  # begins a line of JSON for whoever follows the run, who knows what comes between
 FAILURES: dict[str, type[InputError | RunError]] = {"input": InputError, "divergence": DivergenceError, "run": RunError}
-CONFIG = ("out", "resume", "previous", "test", "secrets", "mark")  # keys of an app's config beside the Rules
+CONFIG = ("out", "resume", "previous", "test", "secrets")  # keys of an app's config beside the Rules
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,10 @@ def server_app(experiment: Path) -> ServerApp:
         config = dict(context.run_config)
 
         def tell(line: Facts) -> None:
-            print(f"{MARK}{config.get('mark', '')} {json.dumps(line)}", flush=True)
+            sys.stdout.write(
+                f"\n{MARK} {json.dumps(line)}\n"
+            )  # at once, and at the start of a line whatever came before
+            sys.stdout.flush()
 
         try:
             exp = replace(from_toml(experiment), device="cpu")
