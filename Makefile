@@ -6,6 +6,7 @@
 # make sanitize: the native kernels under the address and undefined-behaviour sanitizers (needs gcc).
 PYTHON ?= python3
 VENV ?= .venv
+EXTRAS ?= dev
 BIN = $(VENV)/bin
 
 .PHONY: demo test test-flower test-report lint docs pictures results sanitize clean
@@ -52,7 +53,7 @@ sanitize:
 $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/moonfl/kernels/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4) and "moonfl needs Python 3.11.4 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	touch $@
 
 clean:

@@ -20,5 +20,5 @@ threadpool_limits(1)  # likewise scikit-learn's and numpy's: there is a test pro
 
 @pytest.fixture(autouse=True, scope="session")
 def _few_points() -> None:
-    """A t-SNE takes longer than a small run; one of all points is made where the command is a process of its own."""
-    analysis.POINTS = 20
+    """A t-SNE takes longer than a small run, and of three points there is none; test_analysis.py makes some."""
+    analysis.POINTS = 3

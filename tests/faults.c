@@ -1,5 +1,6 @@
 /* Loaded before the C library: the n-th write, fsync, rename, removal or new folder below a folder kills the process, in
- * the middle of the write if it is one, or finds the disk full from there on. Built by test_resume.py, armed by faults.py. */
+ * the middle of the write if it is one; or the n-th write or fsync finds the disk full from there on. Places at which the
+ * disk is as it was at the one before are not counted. Built by test_resume.py, armed by faults.py. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,12 +13,12 @@
 
 static char under[4096];
 static long at, count;
-static int full;
+static int full, changed; /* changed: the disk, since the last place */
 
 void faults_arm(const char *folder, long n, int disk_full)
 {
     snprintf(under, sizeof under, "%s", folder);
-    at = n, full = disk_full, count = 0;
+    at = n, full = disk_full, count = 0, changed = 1;
 }
 
 static int below(const char *path) { return at > 0 && strncmp(path, under, strlen(under)) == 0; }
@@ -33,7 +34,20 @@ static int below_fd(int fd)
     return below(path);
 }
 
-static int due(void) { return ++count >= at; }
+static int due(void)
+{
+    changed = 0;
+    return ++count >= at;
+}
+
+/* Before a call that only a kill can cut short: whether it does. */
+static int killed_here(void) { return !full && changed && due(); }
+
+static int noted(int result)
+{
+    if (result == 0) changed = 1;
+    return result;
+}
 
 static void die(void)
 {
@@ -52,49 +66,49 @@ static int no_space(void)
 ssize_t write(int fd, const void *data, size_t n)
 {
     ssize_t (*real)(int, const void *, size_t) = (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
-    if (below_fd(fd) && due()) {
+    if (!below_fd(fd)) return real(fd, data, n);
+    if (due()) {
         if (full) return no_space();
         real(fd, data, n / 2);
         die();
     }
+    changed = 1;
     return real(fd, data, n);
 }
 
 int fsync(int fd)
 {
-    if (below_fd(fd) && due()) {
-        if (full) return no_space();
-        die();
-    }
+    if (below_fd(fd) && full && due()) return no_space();
+    if (below_fd(fd) && killed_here()) die();
     return below_fd(fd) ? 0 : REAL(fsync, int)(fd); /* what a killed process wrote is there without it */
 }
 
 int rename(const char *from, const char *to)
 {
-    if (below(to) && due() && !full) die();
-    return REAL(rename, const char *, const char *)(from, to);
+    if (below(to) && killed_here()) die();
+    return noted(REAL(rename, const char *, const char *)(from, to));
 }
 
 int unlink(const char *path)
 {
-    if (below(path) && due() && !full) die();
-    return REAL(unlink, const char *)(path);
+    if (below(path) && killed_here()) die();
+    return noted(REAL(unlink, const char *)(path));
 }
 
 int unlinkat(int fd, const char *path, int flags)
 {
-    if (below_fd(fd) && due() && !full) die();
-    return REAL(unlinkat, int, const char *, int)(fd, path, flags);
+    if (below_fd(fd) && killed_here()) die();
+    return noted(REAL(unlinkat, int, const char *, int)(fd, path, flags));
 }
 
 int rmdir(const char *path)
 {
-    if (below(path) && due() && !full) die();
-    return REAL(rmdir, const char *)(path);
+    if (below(path) && killed_here()) die();
+    return noted(REAL(rmdir, const char *)(path));
 }
 
 int mkdir(const char *path, mode_t mode)
 {
-    if (below(path) && due() && !full) die();
-    return REAL(mkdir, const char *, mode_t)(path, mode);
+    if (below(path) && killed_here()) die();
+    return noted(REAL(mkdir, const char *, mode_t)(path, mode));
 }

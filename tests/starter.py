@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["moonfl.commands"])
+SERVER.set_forkserver_preload(["moonfl.commands", "sklearn.datasets", "sklearn.manifold"])
 
 
 def start(folder: Path, *words: str) -> BaseProcess:

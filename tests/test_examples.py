@@ -8,14 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from problems import TINY, gaussians, train, write_hapt
+from test_docs import commands
 
 from moonfl import FedAvg, cli
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run(name: str, words: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
+def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the words of docs/examples.md, in an empty folder."""
+    monkeypatch.chdir(folder)
+    page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
+    (words,) = (words for words in commands(page) if words[:2] == ["python", f"examples/{name}"])
+    monkeypatch.setattr(sys, "argv", words[1:])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
 
@@ -28,7 +33,7 @@ def test_every_example_is_tested_and_described() -> None:
 
 def test_hapt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     write_hapt(tmp_path / "hapt.npz")
-    run("hapt.py", [tmp_path / "hapt.npz", "--rounds", 2, "--seeds", 1], monkeypatch)
+    run("hapt.py", tmp_path, monkeypatch)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "10 people train, 48 windows of 2 others judge"
     assert [line.split()[0] for line in lines[1:]] == ["SOLO", "FedAvg", "MOON", "FedAvgM"]
@@ -49,7 +54,7 @@ def test_hapt_from_the_publishers_files(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    run("clinics.py", ["--rounds", 3, "--seeds", 1, "--out", tmp_path / "model"], monkeypatch)
+    run("clinics.py", tmp_path, monkeypatch)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("benign, of how many: 112/114, 106/114, 92/114, 46/114, 1/113")
     assert [line.split()[0] for line in lines[1:4]] == ["FedAvg", "SCAFFOLD", "MOON"]

@@ -204,7 +204,8 @@ def test_a_stranger_is_refused_whatever_it_says_of_itself(
 
     moon.grid.contexts = {4: moon.grid.contexts[3], **moon.grid.contexts}
     moon.grid.online, moon.grid.meddle = {1, 2, 3, 4}, strange
-    assert len(moon.serve(min_parties=3).rounds) == 3
+    moon.exp = replace(moon.exp, rounds=1)
+    assert len(moon.serve(min_parties=3).rounds) == 1
     assert re.search(r"\(?node 4\)? was refused", capsys.readouterr().err)
 
 
@@ -556,7 +557,7 @@ FORGERIES: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
     ),
     "a text that steers": (
         forged(lambda f, t: f.update(round="\x1b[2J\n@moonfl {}")),
-        r"round  \[2J @moonfl {}, not",
+        r"round  \[2J moonfl {}, not",
     ),
     "infinite metrics": (
         forged(lambda f, t: f["metrics"].update(loss=float("inf"))),
@@ -574,25 +575,34 @@ FORGERIES: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
 }
 
 
+def without_party_1(folder: Path, cheat: Callable[[Message, Message], Message] | None) -> Result:
+    """A round of SCAFFOLD in which its answer is lost, or made by `cheat`."""
+    run = Deployment(folder, replace(MOON3, algorithm=Scaffold(), rounds=1))
+
+    def meddle(order: Message, reply: Message) -> Message | None:
+        mine = order.metadata.message_type == "train" and order.metadata.dst_node_id == 2
+        return reply if not mine else as_node(2, cheat(order, reply)) if cheat else None
+
+    run.grid.meddle = meddle
+    return run.serve()
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return without_party_1(tmp_path_factory.mktemp("honest") / "federation", None)
+
+
 @pytest.mark.parametrize("kind", FORGERIES)
-def test_a_malformed_update_is_refused_by_name_and_the_rest_goes_on(kind: str, tmp_path: Path) -> None:
+def test_a_malformed_update_is_refused_by_name_and_the_rest_goes_on(kind: str, honest: Result, tmp_path: Path) -> None:
     """The result is that of the two honest parties, to the bit."""
-    exp = replace(MOON3, algorithm=Scaffold(), rounds=1)
     forge, why = FORGERIES[kind]
-    results = []
-    for name, cheat in (("forged", lambda order, reply: Message(forge(reply.content), reply_to=order)), ("gone", None)):
-        run = Deployment(tmp_path / name, exp)
-
-        def meddle(order: Message, reply: Message, cheat: Any = cheat) -> Message | None:
-            mine = order.metadata.message_type == "train" and order.metadata.dst_node_id == 2
-            return reply if not mine else as_node(2, cheat(order, reply)) if cheat else None
-
-        run.grid.meddle = meddle
-        results.append(run.serve())
-    (missing,) = (p for p in results[0].rounds[0]["parties"] if "missing" in p)
+    result = without_party_1(
+        tmp_path / "federation", lambda order, reply: Message(forge(reply.content), reply_to=order)
+    )
+    (missing,) = (p for p in result.rounds[0]["parties"] if "missing" in p)
     assert missing["party"] == 1
     assert re.search(why, missing["missing"]), missing
-    assert same(results[0].models, results[1].models)
+    assert same(result.models, honest.models)
 
 
 def as_node(node: int, message: Message) -> Message:
