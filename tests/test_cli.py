@@ -222,6 +222,25 @@ def test_output_that_cannot_be_written_is_told_and_no_more(into: str, status: in
     assert (done.returncode, said in done.stderr, "Exception" in done.stderr) == (status, True, False)
 
 
+@pytest.mark.parametrize(("error", "status"), [("moonfl.InputError('x')", 2), ("KeyboardInterrupt()", 130)])
+def test_a_failure_after_output_that_cannot_be_written_has_its_status(error: str, status: int) -> None:
+    code = f"""
+import sys, moonfl
+from moonfl import cli
+def compare(args):
+    print("so far")
+    raise {error}
+cli.LIGHT["compare"] = compare
+sys.exit(cli.main(["compare", "run"]))
+"""
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=os.open("/dev/full", os.O_WRONLY), stderr=subprocess.PIPE, env=buffered,
+        timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, b"Exception" in done.stderr) == (status, False)
+
+
 def test_a_closed_stderr_is_nobody_to_tell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     with Progress(1) as progress:

@@ -16,6 +16,7 @@ from torch.utils.data import TensorDataset
 import moonfl
 from moonfl import MOON, Experiment, InputError
 from moonfl.algorithms import ALGORITHMS
+from moonfl.given import TEST, _each
 from moonfl.models import ENCODERS, resnet
 from moonfl.task import make_task
 
@@ -79,6 +80,8 @@ def test_the_callers_random_numbers_stay_as_they_are() -> None:
     expected = torch.rand(2)
     torch.manual_seed(3)
     moonfl.federate(encoder, PARTIES, **QUICK)
+    whole = {name: (x.astype(int), y) for name, (x, y) in PARTIES.items()}
+    moonfl.federate(encoder, whole, **QUICK)
     assert torch.equal(torch.rand(2), expected)
 
 
@@ -187,9 +190,20 @@ def test_whole_numbers_stay_so_for_an_embedding_and_only_for_it() -> None:
     def measured() -> nn.Module:
         return nn.Linear(6, 4)
 
+    class Positioned(nn.Module):
+        """Measures, and looks up where it is."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.place, self.out = nn.Embedding(6, 4), nn.Linear(1, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = (self.out(x.float()[..., None]) + self.place(torch.arange(6))).flatten(1)
+            return made
+
     for model, standardised in (
         (embedding, False), (lambda: Given(embedding(), torch.long), False),
-        (measured, True), (lambda: Given(measured(), torch.float32), True),
+        (measured, True), (lambda: Given(measured(), torch.float32), True), (Positioned, True),
     ):  # fmt: skip
         result = moonfl.federate(model, texts, **QUICK)
         assert result.rounds[-1]["loss"] < 5
@@ -214,7 +228,9 @@ def test_a_run_that_could_never_go_on_is_not_begun(tmp_path: Path) -> None:
         pass
 
     assert moonfl.federate(encoder, PARTIES, algorithm=Local(), **QUICK).rounds
-    with pytest.raises(InputError, match=r"Local is not found by that name.* at the top of a module"):
+    with pytest.raises(
+        InputError, match=r"never gone on with: made within a function; define it at the top of a module"
+    ):
         moonfl.federate(encoder, PARTIES, algorithm=Local(), **QUICK, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -293,6 +309,10 @@ def test_what_a_data_set_draws_is_the_same_in_every_run(tmp_path: Path) -> None:
     sets = [Jittered(of) for of in pairs]
     first, again = (moonfl.federate(encoder, sets, **QUICK, out=tmp_path / name) for name in ("a", "b"))
     assert same(first.models, again.models)
+    names, (one, two) = _each([sets[0], sets[0]], "party")
+    _, (held,) = _each([sets[0]], "the test set of party", TEST)
+    assert names == ("0", "1")
+    assert not any(np.array_equal(a.x, b.x) for a, b in ((one, two), (one, held), (two, held)))
     assert same(moonfl.federate(encoder, sets, **QUICK, out=tmp_path / "a", resume=True).models, first.models)
 
 

@@ -51,7 +51,7 @@ from moonfl.task import make_task
 _ = module  # a fixture
 QUICK = Experiment(parties=4, rounds=3, epochs=1, sample_fraction=0.75)
 MOON3 = Experiment(parties=3, rounds=3, epochs=1, algorithm=MOON(mu=1.0))
-RULES = {"deadline": 0.2, "min_parties": 2, "wait": 0.0, "attempts": 2, "resume": False}
+RULES = {"deadline": 0.2, "query": 0.2, "min_parties": 2, "wait": 0.0, "attempts": 2, "resume": False}
 
 
 def simulated(exp: Experiment, out: Path, **given: Any) -> Result:
@@ -686,7 +686,7 @@ def test_a_site_that_is_silent_costs_no_more_than_the_time_for_a_query(moon: Dep
     moon.grid.meddle = lambda order, reply: None if order.metadata.dst_node_id == 2 else reply
     begun = time.monotonic()
     with pytest.raises(RunError, match=r"node 2 was refused: no answer within 0\.2 s; a site has 0\.2 s .*--query"):
-        moon.serve(query=0.2, deadline=30.0)
+        moon.serve(deadline=30.0)
     assert time.monotonic() - begun < 5
     assert sum(m.metadata.dst_node_id == 2 for m in moon.grid.sent) == 1
 

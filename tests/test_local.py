@@ -20,7 +20,7 @@ from moonfl.engines import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import RunError
 from moonfl.federation import aggregate, init_server, run
-from moonfl.local import Workbench, local_update
+from moonfl.local import Workbench, local_update, sgd_step
 from moonfl.models.base import Model
 from moonfl.seeds import rng
 from moonfl.task import Task
@@ -79,6 +79,26 @@ def test_equals_a_plain_training_loop() -> None:
         assert torch.allclose(update.params[name], p, atol=1e-6)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_step_is_that_of_torchs_own_class_to_the_bit(momentum: float) -> None:
+    exp = replace(TINY, momentum=momentum, weight_decay=0.01)
+    models = [nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 4)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    for model in models:
+        model[0].to(memory_format=torch.channels_last)
+    params = list(models[0].parameters())
+    velocity = [torch.zeros_like(p) for p in params]
+    theirs = torch.optim.SGD(models[1].parameters(), exp.lr, momentum, weight_decay=0.01, fused=True)
+    for step in range(4):
+        x = torch.randn(5, 2, 4, 4, generator=torch.Generator().manual_seed(step))
+        for model in models:
+            model.zero_grad()
+            model(x).square().mean().backward()
+        sgd_step(exp, params, velocity)
+        theirs.step()
+    assert all(torch.equal(a, b) for a, b in zip(params, models[1].parameters(), strict=True))
+
+
 class Sometimes(nn.Module):
     """A layer that every second pass leaves out, the first too."""
 
@@ -93,7 +113,7 @@ class Sometimes(nn.Module):
 
 
 def test_a_layer_may_be_left_out_of_some_passes() -> None:
-    """It moves when it has a gradient, with the velocity it has; torch's own fused step cannot do that."""
+    """It moves when it has a gradient; torch's own class cannot do that with its fused step."""
     exp, base = with_algorithm(replace(TINY, batch_size=4), "fedavg"), gaussians()
     task = replace(base, build=Sometimes)
     server = init_server(exp, task)

@@ -151,6 +151,9 @@ def test_the_notes_say_what_the_runs_say() -> None:
         assert said in notes
     assert np.abs(first["fedavg"] / first["moon"] - 1.4).max() < 0.1
     assert all(s > m > 0 for s, m in zip(leads["scaffold"], leads["moon"], strict=True))
+    spans = {name: np.ptp([of[name][-10:].mean() for of in on.values()]) for name in on[0]}
+    assert round(spans["fedavg"]) == round(np.ptp([of["fedavg"][-1] for of in on.values()])) == 4
+    assert spans["scaffold"] / spans["fedavg"] == pytest.approx(0.5, abs=0.05)
     assert behind.tolist() == [1, 2, 3, 4, 5, 93, 100]
     assert round(100 * (on[2]["fedavg"][-1] - on[2]["moon"][-1])) == 6
     assert (moon[:, -1] > fedavg[:, -1]).all()

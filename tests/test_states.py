@@ -128,7 +128,7 @@ print(*peaks[:2])
 """
 
 
-def test_memory_does_not_grow_with_the_number_of_parties() -> None:
+def test_states_above_the_budget_are_not_in_memory() -> None:
     """Thirty previous models of 5 MB take the memory they may have, or the disk."""
     done = subprocess.run([sys.executable, "-c", CROWD], capture_output=True, text=True, check=True, timeout=300)
     on_disk, in_memory = map(int, done.stdout.split())

@@ -40,10 +40,6 @@ def main(argv: list[str] | None = None) -> int:
         drop_output()
         return DONE
     except (RunError, OSError) as error:
-        try:
-            flush()
-        except OSError:
-            drop_output()
         return fail(str(error), FAILED)
     except KeyboardInterrupt as error:
         return fail(str(error) or "interrupted", INTERRUPTED)
@@ -58,10 +54,15 @@ def flush() -> None:
 
 def drop_output() -> None:
     """What is left of it cannot be written; Python is not to try again at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(message: str, status: int) -> int:
+    try:
+        flush()
+    except OSError:
+        drop_output()
     say(f"moonfl: {message}")
     return status
 
@@ -208,7 +209,7 @@ def add_what(sub: Parser) -> Parser:
         "what",
         nargs="*",
         metavar="PRESET | FILE.toml | key=value",
-        help="default: digits-moon, or the defaults below where dataset= is given",
+        help="default: digits-moon, or the default of every key where dataset= is given",
     )
     return sub
 

@@ -125,7 +125,7 @@ def reproduce(args: argparse.Namespace) -> None:
         paper.reproduce(paper.check(args.target), options)
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the same command goes on where it was") from None
-    print(f"tables in {args.out}; `moonfl report {Path(args.out) / 'runs'}` makes a page of the runs")
+    print(f"tables in {args.out}; `moonfl report {typed(Path(args.out) / 'runs')}` makes a page of the runs")
 
 
 def bench(args: argparse.Namespace) -> None:

@@ -1,6 +1,5 @@
 """Experiment: one frozen, validated description of a run; to and from TOML; strict overrides."""
 
-import contextlib
 import dataclasses
 import tomllib
 from dataclasses import dataclass, replace
@@ -176,13 +175,13 @@ def check_found_again(exp: Experiment) -> None:
     """A run that is to be gone on with names its algorithm and server step; both must be there under that name."""
     for part in PARTS:
         cls, name = type(getattr(exp, part)), part_name(getattr(exp, part))
-        with contextlib.suppress(InputError):
-            if find_part(part, name) is cls:
-                continue
-        raise InputError(
-            f"{part}={name} is not found by that name, so a run that is kept could never go on; define {cls.__name__} "
-            "at the top of a module, or leave out= away"
-        )
+        try:
+            why = "" if find_part(part, name) is cls else "another class has that name now: make the value again"
+        except InputError as error:
+            why = "made within a function" if "<locals>" in name else str(error)
+            why += "; define it at the top of a module"
+        if why:
+            raise InputError(f"a run of {part}={name} could be kept, but never gone on with: {why}")
 
 
 def to_dict(exp: Experiment) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from . import api, seeds, settings
+from . import api, seeds, settings, tree
 from .algorithms import MOON, FedAvg
 from .checkpoint import fingerprint
 from .data.augment import by_type
@@ -20,7 +20,7 @@ from .data.npz import classes_of, examples
 from .errors import InputError, unknown
 from .experiment import OWN, PARTS, Experiment, find_part
 from .models import Own, make_encoder
-from .models.base import probe
+from .models.base import probe, sees_fractions
 from .record import Result
 from .rundir import holds_a_run, is_replaced
 from .task import make_task
@@ -31,6 +31,7 @@ COLUMN = "party"
 SETTLED = ("dataset", "data_dir", "label", "ignore", "image_size", "partition", "parties", "beta", "min_samples",
            "partition_seed", "column", "scale")  # fmt: skip  # by the data that are given
 USUAL = MOON(mu=1.0)
+TRAIN, TEST = 0, 1
 
 
 def federate(
@@ -110,13 +111,13 @@ def _read(
     held: list[_Part] = []
     test_columns: dict[str, NDArray[np.generic]] = {}
     if isinstance(test, Mapping | list):
-        test_names, found = _each(test, "the test set of party")
+        test_names, found = _each(test, "the test set of party", TEST)
         if set(test_names) != set(names):
             raise InputError(f"test has the parties {', '.join(test_names)}, parties are {', '.join(names)}")
         held = [found[test_names.index(name)] for name in names]
         test_columns = {COLUMN: _whose(held)}
     elif test is not None:
-        held = [_part("the test set", test)]
+        held = [_part("the test set", test, TEST)]
     parts = [*own, *held]
     for part in parts:
         if part.x.shape[1:] != own[0].x.shape[1:]:
@@ -138,7 +139,7 @@ def _whose(parts: list[_Part]) -> NDArray[np.generic]:
     return np.repeat(np.arange(len(parts)), [len(part.y) for part in parts])
 
 
-def _each(parties: Parties, what: str) -> tuple[tuple[str, ...], list[_Part]]:
+def _each(parties: Parties, what: str, kind: int = TRAIN) -> tuple[tuple[str, ...], list[_Part]]:
     if not isinstance(parties, Mapping | Iterable):
         raise InputError(f"parties is {type(parties).__name__}: give a list of (x, y), or a dict of them by name")
     by_name = parties if isinstance(parties, Mapping) else {str(i): data for i, data in enumerate(parties)}
@@ -146,14 +147,14 @@ def _each(parties: Parties, what: str) -> tuple[tuple[str, ...], list[_Part]]:
         raise InputError("there are no parties: give a list of (x, y), or a dict of them by name")
     names = tuple(str(name) for name in by_name)
     check_names("a party", names)
-    return names, [_part(f"{what} {name}", data) for name, data in zip(names, by_name.values(), strict=True)]
+    return names, [_part(f"{what} {name}", data, kind, i) for i, (name, data) in enumerate(by_name.items())]
 
 
-def _part(where: str, data: object) -> _Part:
+def _part(where: str, data: object, kind: int, number: int = 0) -> _Part:
     if isinstance(data, TorchDataset):
         if not hasattr(data, "__len__"):
             raise InputError(f"{where}: a data set must have a length; {type(data).__name__} has none")
-        with seeds.drawn(0, "augmentation"):  # by transforms: once for the whole run, the same in every run
+        with seeds.drawn(0, "augmentation", kind, number):  # by transforms: once, the same in every run
             items = [data[i] for i in range(len(data))]
         if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
             raise InputError(f"{where}: a data set must give (x, y) for each sample")
@@ -183,21 +184,16 @@ def _plain(values: object) -> NDArray[np.generic]:
 
 
 def _takes_whole_numbers(model: Own, parts: list[_Part], classes: int) -> bool:
-    """Whether the samples are whole numbers and the model wants them so: it looks them up, or takes no others."""
+    """Whether the samples are whole numbers and the model wants them so, as one that looks them up does."""
     if isinstance(model, str) or not all(part.x.dtype.kind in "iu" and part.x.dtype != np.uint8 for part in parts):
         return False
     shape = parts[0].x.shape[1:]
-    encoder = make_encoder(model, shape)
-
-    def takes(dtype: torch.dtype) -> bool:
-        try:
-            probe(encoder, shape, dtype, classes)
-        except InputError:
-            return False
-        return True
-
-    looks_up = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in encoder.modules())
-    return takes(torch.int64) and (looks_up or not takes(torch.float32))
+    encoder = tree.made(lambda: make_encoder(model, shape))
+    try:
+        probe(encoder, shape, torch.int64, classes)
+    except InputError:
+        return False
+    return not sees_fractions(encoder, shape)
 
 
 def _together(parts: list[Examples]) -> Examples:

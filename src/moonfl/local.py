@@ -158,12 +158,13 @@ def _train(
 @torch.no_grad()
 def sgd_step(exp: Experiment, params: list[nn.Parameter], velocity: list[Tensor]) -> None:
     """A step of torch.optim.SGD by its function: to make the class loads torch's compiler, over a second a process."""
-    moved = [k for k, p in enumerate(params) if p.grad is not None]
-    gradients = [g for k in moved if (g := params[k].grad) is not None]
+    moved = [(p, p.grad, v) for p, v in zip(params, velocity, strict=True) if p.grad is not None]
+    if not moved:
+        return
+    weights, gradients, velocities = map(list, zip(*moved, strict=True))
     sgd(
-        [params[k] for k in moved], gradients, [velocity[k] for k in moved], any(g.is_sparse for g in gradients),
-        fused=True, weight_decay=exp.weight_decay, momentum=exp.momentum, lr=exp.lr, dampening=0, nesterov=False,
-        maximize=False,
+        weights, gradients, velocities, any(g.is_sparse for g in gradients), fused=True,
+        weight_decay=exp.weight_decay, momentum=exp.momentum, lr=exp.lr, dampening=0, nesterov=False, maximize=False,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, unknown
+from ..errors import InputError, typed, unknown
 from . import digits
 from .augment import Preparation
 from .base import Dataset, Reading
@@ -121,7 +121,7 @@ def _read(name: str, data_dir: Path, reading: Reading) -> Dataset:
     if missing:
         raise InputError(
             f"{name} is not in {data_dir}: {folder / missing[0]} is missing. "
-            f"Fetch it with `moonfl data get {name} --data-dir {data_dir}`, or set data_dir to the folder that has "
-            f"{archive.folder}/"
+            f"Fetch it with `moonfl data get {name} --data-dir {typed(data_dir)}`, or set data_dir to the folder that "
+            f"has {archive.folder}/"
         )
     return source(name).read(folder, reading)

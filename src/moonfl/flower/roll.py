@@ -57,9 +57,10 @@ class Roll:
             self.nodes, self.known = {}, {}
         strangers = sorted(online - set(self.nodes.values()) - (self.refused.keys() - set(old)))
         if strangers and sum(node in online for node in self.nodes.values()) < self.parties:
-            deadline = min(self.rules.query, self.rules.deadline)
-            queries = ((node, Message(pack({}), node, "query", ttl=deadline + GRACE)) for node in strangers)
-            exchange(self.grid, queries, deadline, self.stop, lambda node, answer: self._meet(node, answer, online))
+            queries = ((node, Message(pack({}), node, "query", ttl=self.rules.query + GRACE)) for node in strangers)
+            exchange(
+                self.grid, queries, self.rules.query, self.stop, lambda node, answer: self._meet(node, answer, online)
+            )
         return {party: node for party, node in sorted(self.nodes.items()) if node in online}
 
     def wait_for(self, enough: Callable[[dict[int, int]], bool], what: str) -> dict[int, int]:

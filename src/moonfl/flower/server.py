@@ -64,9 +64,8 @@ def server_app(experiment: Path) -> ServerApp:
         config = dict(context.run_config)
 
         def tell(line: Facts) -> None:
-            sys.stdout.write(
-                f"\n{MARK} {json.dumps(line)}\n"
-            )  # at once, and at the start of a line whatever came before
+            # One write, so that nobody's words come between; it begins a line of its own whatever came before.
+            sys.stdout.write(f"\n{MARK} {json.dumps(line)}\n")
             sys.stdout.flush()
 
         try:

@@ -36,7 +36,8 @@ EXPORT float moonfl_multiply_add(int64_t n) { return chosen->multiply_add((long)
 
 static pthread_key_t at_the_end; /* of a thread: its memory is freed */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void make_key(void) { pthread_key_create(&at_the_end, free); }
+static int has_key;
+static void make_key(void) { has_key = !pthread_key_create(&at_the_end, free); }
 
 float *scratch(size_t floats)
 {
@@ -48,7 +49,7 @@ float *scratch(size_t floats)
         have = 0;
         if (posix_memalign((void **)&memory, 64, (floats + 1) * sizeof(float))) memory = 0;
         else have = floats;
-        pthread_setspecific(at_the_end, memory);
+        if (has_key) pthread_setspecific(at_the_end, memory);
     }
     return memory;
 }

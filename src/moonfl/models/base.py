@@ -100,5 +100,16 @@ def probe(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, classes
     )
 
 
+@torch.no_grad()
+def sees_fractions(module: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether a module that takes whole numbers takes others too, and not as if they were whole."""
+    try:
+        zeros, others = (_parts(module.eval()(torch.full((2, *shape), value))) for value in (0.0, 0.25))
+    except Exception:  # as an embedding does
+        return False
+    pairs = zip(zeros, others, strict=True)
+    return any(isinstance(a, Tensor) and isinstance(b, Tensor) and not torch.equal(a, b) for a, b in pairs)
+
+
 def _parts(found: object) -> tuple[object, ...]:
     return found if isinstance(found, tuple) else (found,)
