@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from moonfl.engines.embedded import Embedded
 from moonfl.experiment import Experiment
 from moonfl.federation import run
 from moonfl.models.base import Model
+from moonfl.presets import PRESETS
 from moonfl.scores import Score, Tally
 from moonfl.task import Task
 from moonfl.types import Batch, Output, Server
@@ -171,3 +173,11 @@ def write_images(folder: Path, parties: tuple[str, ...] = (), count: int = 6, si
 def interruptible(command: list[str], **more) -> subprocess.Popen:
     """A process that Ctrl-C ends, also where the tests themselves were started in the background, deaf to it."""
     return subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **more)
+
+
+def shorten(monkeypatch: pytest.MonkeyPatch, solo: int, others: int | None = None) -> None:
+    """Presets with fewer epochs, of the same loop; table1 of the README's commands has all of them."""
+    for name, preset in list(PRESETS.items()):
+        epochs = others if preset.experiment.algorithm.federated else solo
+        short = preset.experiment if epochs is None else replace(preset.experiment, epochs=epochs)
+        monkeypatch.setitem(PRESETS, name, replace(preset, experiment=short))

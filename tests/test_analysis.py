@@ -1,5 +1,6 @@
 """What a report wants to know of the last models."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,17 @@ def test_a_collapsed_network_ends_its_run(tmp_path: Path) -> None:
     assert len(moonfl.run(exp, tmp_path / "run", workers=1).rounds) == 2
 
 
+@dataclass(frozen=True)
+class Named(FedAvg):
+    names: str = ""
+
+    def deployed(self, server: Server) -> dict[str, Params]:
+        return {name: {**server.params, **server.buffers} for name in self.names.split(", ")}
+
+
 @pytest.mark.parametrize("names", [("averaged",), ("global", "party0"), ("party0", "party1")])
 def test_models_that_reports_do_not_know_are_refused_in_the_first_round(names: tuple[str, ...], tmp_path: Path) -> None:
-    class Named(FedAvg):
-        def deployed(self, server: Server) -> dict[str, Params]:
-            return {name: {**server.params, **server.buffers} for name in names}
-
-    exp = Experiment(algorithm=Named(), parties=3, rounds=2, epochs=1)
+    exp = Experiment(algorithm=Named(", ".join(names)), parties=3, rounds=2, epochs=1)
     with pytest.raises(InputError, match=f"of Named gives {', '.join(names)}; it must give"):
         moonfl.run(exp, tmp_path / "run", workers=1)
     assert not (tmp_path / "run" / "rounds.jsonl").read_text()

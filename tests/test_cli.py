@@ -35,7 +35,7 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert "results in runs/digits-moon" in out
     assert "round 2/2  accuracy" in err
-    assert "no contrastive term at a party's first round" in err
+    assert "contrast=model has no term at a party's first round" in err
     assert "parties weigh by their number of samples" in err
     facts = rounds(tmp_path / "runs" / "digits-moon")
     assert [fact["round"] for fact in facts] == [1, 2]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from problems import TINY, gaussians, train, write_cifar10, write_own
+from problems import TINY, gaussians, shorten, train, write_cifar10, write_own
 
 from moonfl import cli, settings
 from moonfl.algorithms import ALGORITHMS
@@ -125,6 +125,8 @@ def test_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     """Every block in its order, in an empty folder; a block with a title is the file of that name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    if page == "how-to/reproduce.md":
+        shorten(monkeypatch, solo=3)
     found = fences(page)
     if any("cifar10" in block for language, _, block in found if language == "console"):
         write_cifar10(tmp_path / "data", per_file=24)  # a few images in the place of the real ones

@@ -111,11 +111,6 @@ def test_l2_is_the_mean_of_the_unsquared_norms() -> None:
     assert one_loss(MOON(mu=2.0, contrast="l2"), z, glob, []) == pytest.approx(7 + 2 * sum(norms) / len(norms))
 
 
-def test_the_choices_told_are_those_that_are_made() -> None:
-    assert "no contrastive term at a party's first round" in MOON().meaning
-    assert "from the first round on" in MOON(contrast="l2").meaning
-
-
 def test_no_model_is_frozen_where_there_is_nothing_to_compare() -> None:
     """On samples that look alike in every epoch that is a pass over all of them."""
     asked: list[object] = []

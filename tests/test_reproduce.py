@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from problems import write_cifar10, write_cifar100, write_tiny_imagenet
+from problems import shorten, write_cifar10, write_cifar100, write_tiny_imagenet
 
 from moonfl import beside, cli, estimates, figures, reproduce, targets
 from moonfl.algorithms import MOON
@@ -12,7 +12,6 @@ from moonfl.data import DATASETS
 from moonfl.data.base import Examples
 from moonfl.data.digits import read_digits
 from moonfl.experiment import Experiment
-from moonfl.presets import PRESETS
 from moonfl.report.runs import Run
 from moonfl.targets import TARGETS, Entry
 
@@ -28,11 +27,7 @@ def _little_of_digits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _short_solo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SOLO's 300 epochs are of the same loop as 3; table1 of the README's commands has all of them."""
-
-    for name, preset in list(PRESETS.items()):
-        if not preset.experiment.algorithm.federated:
-            monkeypatch.setitem(PRESETS, name, replace(preset, experiment=replace(preset.experiment, epochs=3)))
+    shorten(monkeypatch, solo=3)
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +109,12 @@ OTHERS = [
 ]
 
 
-@pytest.mark.usefixtures("_short_solo")
 @pytest.mark.parametrize(("name", "dataset"), OTHERS)
-def test_the_other_data_sets(name: str, dataset: str, small_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the small network, as the table says; ResNet-50 itself runs in test_cli.py."""
+def test_the_other_data_sets(
+    name: str, dataset: str, small_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the small network, as the table says, and few epochs; ResNet-50 itself runs in test_cli.py."""
+    shorten(monkeypatch, solo=2, others=2)
     samples = 1010 if name == "scalability" else 200
     folder = small_runs / f"data-{dataset}-{samples}"
     if not folder.exists():

@@ -4,7 +4,7 @@ Li, He, Song, Model-Contrastive Federated Learning, CVPR 2021. https://arxiv.org
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -32,16 +32,12 @@ def previous(party: Party) -> list[Params]:
 
 @dataclass(frozen=True)
 class MOON(FedAvg):
+    meaning: ClassVar[str] = "contrast=model has no term at a party's first round, then its newest models, however old"
+
     mu: float = setting(5.0, "weight of the model-contrastive term; 0 is FedAvg", low=0)
     tau: float = setting(0.5, "temperature of the model-contrastive term", above=0)
     negatives: int = setting(1, "k, how many of its previous models a party keeps as negatives", low=1)
     contrast: Literal["model", "l2"] = setting("model", "model: Eq. 3; l2: ||z - z_glob||, the ablation of Sec. 4.7")
-
-    @property
-    def meaning(self) -> str:
-        if self.contrast == "l2":
-            return "the distance from the global model's representation, from the first round on"
-        return "no contrastive term at a party's first round; then its newest own models, however old"
 
     def local_loss(self, party: Party) -> Loss:
         prev = [party.frozen(model) for model in previous(party)]
