@@ -18,6 +18,7 @@ import tomli_w
 
 from moonfl import beside, figures
 from moonfl.experiment import Experiment, from_toml, part_name, read_toml
+from moonfl.presets import PRESETS
 from moonfl.report.curves import accuracy
 from moonfl.report.groups import group
 from moonfl.report.labels import show
@@ -237,11 +238,14 @@ def ledger(there: dict[str, Run]) -> Table:
 
 
 def command(exp: Experiment) -> str:
-    """The shortest that gives this experiment: a preset and what is changed."""
-    name = part_name(exp.algorithm)
-    base = preset(exp.dataset, name)
-    changes = [f"{key}={value}" for key, value in changed(exp, base) if key != "data_dir"]
-    return " ".join(["moonfl run", f"{exp.dataset}-{name}", *changes])
+    """The shortest that gives this experiment: a preset of its method and what is changed."""
+    near = {name: of.experiment for name, of in PRESETS.items() if name.startswith(f"{exp.dataset}-")}
+    ways = [
+        [name, *(f"{key}={value}" for key, value in changed(exp, base) if key != "data_dir")]
+        for name, base in near.items()
+        if type(base.algorithm) is type(exp.algorithm)
+    ]
+    return " ".join(["moonfl run", *min(ways, key=len)])
 
 
 def changed(exp: Experiment, base: Experiment) -> list[tuple[str, str]]:

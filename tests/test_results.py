@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from moonfl.experiment import from_toml
+from moonfl.report.runs import Run
 from moonfl.reproduce import name_of
 from moonfl.targets import TARGETS, preset
 
@@ -109,6 +110,7 @@ def test_the_notes_say_what_the_runs_say() -> None:
     steps = np.abs(np.diff(fedavg[:, -21:])).mean(axis=1) * 100
     solo = "moonfl run cifar10-solo"
     gain = float(percent(solo)) - float(percent(f"{solo} head=false"))
+    pooled = of_target("tsne", "all data in one place")
     gains = {name: on[1][name][-1] - on[0][name][-1] for name in on[0]}
     for said in (
         "FedAvg most (by {fedavg:.1f} points, MOON by {moon:.1f}, SCAFFOLD by {scaffold:.1f})".format(**gains),
@@ -147,6 +149,12 @@ def test_the_notes_say_what_the_runs_say() -> None:
         ),
         "(seeds 1 and 2 have {} and {} %;".format(*(percent(f"{solo} seed={s}") for s in (1, 2))),
         f"(partition 1 has {percent(f'{solo} partition_seed=1')} ±",
+        f"of its own class is {kin('all data in one place')} % under the model of all data in one place",
+        f"{kin('FedAvg: global model')} % under FedAvg's global model after ten rounds",
+        f"{kin('FedAvg: a local model', 'local')} % under party 0's model after",
+        f"and {kin('one party alone')} % under party 0's model alone",
+        f"in one place give {percent('moonfl run cifar10-centralised')} %** after 300 epochs",
+        f"({100 * max(fact['accuracy'] for fact in pooled.rounds):.1f} % in the best one)",
     ):
         assert said in notes
     assert np.abs(first["fedavg"] / first["moon"] - 1.4).max() < 0.1
@@ -159,6 +167,20 @@ def test_the_notes_say_what_the_runs_say() -> None:
     assert (moon[:, -1] > fedavg[:, -1]).all()
     assert (moon[:, -1] > fedprox[:, -1]).sum() == 2
     assert (scaffold[:, -1] > moon[:, -1]).all()
+
+
+def of_target(name: str, row: str) -> Run:
+    (entry,) = (e for e in TARGETS[name].entries("cifar10") if e.row == row)
+    return STORED[name_of(entry.trials[""])]
+
+
+def kin(row: str, layout: str = "points") -> str:
+    """Of the ten nearest neighbours in a map of the motivation, the percentage that are of the same class."""
+    found = of_target("tsne", row).final["tsne"]
+    points, labels = np.array(found[layout]), np.array(found["labels"])
+    apart = np.linalg.norm(points[:, None] - points, axis=2)
+    nearest = apart.argsort(axis=1)[:, 1:11]
+    return f"{100 * (labels[nearest] == labels[:, None]).mean():.0f}"
 
 
 def after_last(rounds: np.ndarray) -> int:

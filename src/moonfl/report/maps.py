@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FEW = 20  # classes that are named one by one
-POINTS = 1000  # more make the page heavy, not the map clearer
+POINTS = 1000  # in a figure: more make the page heavy, not the map clearer
 
 
 def confusion_matrix(name: str, g: Group) -> Picture | None:
@@ -53,13 +53,17 @@ def scatter(axes: "Axes", points: Floats, labels: NDArray[np.int64], names: list
         axes.plot(*own, ls="", marker=shape, ms=size, mew=0, alpha=0.75, color=colour, label=label)
 
 
+def some(points: list[list[float]], labels: list[int], most: int) -> tuple[Floats, NDArray[np.int64]]:
+    """As many as may be shown, evenly chosen."""
+    kept = np.linspace(0, len(points) - 1, min(len(points), most)).astype(int)
+    return np.asarray(points, dtype=float).reshape(-1, 2)[kept], np.asarray(labels, dtype=np.int64)[kept]
+
+
 def tsne(name: str, g: Group) -> Picture | None:
     run = next((run for run in g.runs if (run.final.get("tsne") or {}).get("points")), None)
     if run is None:
         return None
-    points, labels = np.asarray(run.final["tsne"]["points"], dtype=float), np.asarray(run.final["tsne"]["labels"])
-    kept = np.linspace(0, len(points) - 1, min(len(points), POINTS)).astype(int)
-    points, labels = points[kept], labels[kept]
+    points, labels = some(run.final["tsne"]["points"], run.final["tsne"]["labels"], POINTS)
     present = sorted(set(labels.tolist()))
     with look():
         figure, axes = canvas(f"t-SNE of z: {g.label}", subtitle([g]), height=3.9)
@@ -90,7 +94,7 @@ def panels_of(
             axes = figure.add_subplot(-(-len(maps) // 2), 2, k, xticks=[], yticks=[])
             axes.set_title(model, fontsize=9.5)
             axes.spines[:].set_visible(False)
-            scatter(axes, np.asarray(points, dtype=float).reshape(-1, 2), np.asarray(labels[: len(points)]), names, 3.6)
+            scatter(axes, *some(points, labels, POINTS // len(maps)), names, 3.6)
         handles, texts = axes.get_legend_handles_labels()
         figure.legend(handles, texts, loc="outside lower center", ncols=5, markerscale=1.6, handlelength=1)
     said = (
