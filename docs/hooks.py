@@ -18,7 +18,7 @@ SHIM = "https://unpkg.com/iframe-worker/shim"  # what Material's plugin for offl
 
 def on_page_markdown(markdown: str, **given: Any) -> str:
     """`<!-- settings of MODULE:CLASS -->` becomes the table of its fields, `<!-- commands -->` all commands."""
-    markdown = markdown.replace("<!-- commands -->", "\n\n".join(map(command, leaves(make_parser()))))
+    markdown = re.sub("<!-- commands -->", lambda _: "\n\n".join(map(command, leaves(make_parser()))), markdown)
     return re.sub(r"<!-- settings of (\S+):(\w+) -->", lambda found: table(*found.groups()), markdown)
 
 

@@ -43,9 +43,9 @@ LATE, LAST = 20, 10  # the round a figure begins with, and how many rounds a mea
 TIMED = "moonfl reproduce time --dataset cifar10 --seeds {seeds} --rounds {rounds}"
 VARIANTS = ("fedavgm", "loss", "mu", "head", "negatives", "iid")
 SETTING = """\
-The paper's setting: 10 parties, Dirichlet 0.5 (partition seed 0, the paper's own), 100 rounds of 10 local epochs,
-batches of 64, the CNN with projection head. This page is made from the facts in `results/` by `make results`; a test
-compares it with them. A command gives seed 0; with `seed=1` and `seed=2` it gives the others."""
+The paper's setting: 10 parties, Dirichlet 0.5 (partition seed 0, the paper's own as far as can be told), 100 rounds of
+10 local epochs, batches of 64, the CNN with projection head. This page is made from the facts in `results/` by
+`make results`; a test compares it with them. A command gives seed 0; with `seed=1` and `seed=2` it gives the others."""
 TUNED = "Where the paper chose among several settings, only those named here were run."
 
 
