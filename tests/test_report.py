@@ -56,9 +56,9 @@ def test_the_table_of_accuracy_equals_the_facts(written: tuple[Path, Path]) -> N
     assert list(found) == ["MOON mu=5", "FedAvg", "SCAFFOLD", "SOLO"]
     curves = [accuracies(runs / f"moon-{seed}") for seed in range(3)]
     row = found["MOON mu=5"]
-    assert float(row["final accuracy, %"]) == pytest.approx(np.mean([c[-1] for c in curves]))
-    assert float(row["final accuracy, %: deviation"]) == pytest.approx(np.std([c[-1] for c in curves], ddof=1))
-    assert float(row["best accuracy, %"]) == pytest.approx(np.mean([max(c) for c in curves]))
+    assert float(row["final accuracy, %"]) == pytest.approx(100 * np.mean([c[-1] for c in curves]))
+    assert float(row["final accuracy, %: deviation"]) == pytest.approx(100 * np.std([c[-1] for c in curves], ddof=1))
+    assert float(row["best accuracy, %"]) == pytest.approx(100 * np.mean([max(c) for c in curves]))
     assert row["best round, by seed"] == "; ".join(str(c.index(max(c)) + 1) for c in curves)
     assert found["SOLO"]["final accuracy, %: deviation"] == ""  # one seed has none
 
@@ -146,7 +146,7 @@ def test_rounds_and_bytes_to_the_target(written: tuple[Path, Path]) -> None:
     runs, page = written
     row = rows(page.with_name("target.csv"))["MOON mu=5"]
     target = float(np.mean([accuracies(runs / f"fedavg-{seed}")[-1] for seed in range(3)]))
-    assert float(row["target, %"]) == pytest.approx(target)
+    assert float(row["target, %"]) == pytest.approx(100 * target)
     expected = [next(t for t, a in enumerate(accuracies(runs / f"moon-{s}"), 1) if a >= target) for s in range(3)]
     assert row["rounds, by seed"] == "; ".join(map(str, expected))
     a_round = 2 * 10 * 1_360_000

@@ -28,6 +28,11 @@ class Column:
             )
         return value if isinstance(value, str) else self.show(value)
 
+    def number(self, value: Any) -> Any:
+        """With all digits, in the unit that people see it in."""
+        hundredths = self.show in (percent, points) and isinstance(value, int | float)
+        return round(100 * value, 10) if hundredths else value
+
     def beside(self, deviation: float, mean: float) -> str:
         """As many places as the mean has."""
         return digits(deviation, mean) if self.show is digits else self.show(deviation).lstrip("+")
@@ -81,16 +86,18 @@ def comma_separated(table: Table) -> str:
     writer.writerow([name for k, c in enumerate(table.columns)
                      for name in ([c.name, f"{c.name}: deviation"] if k in spreads else [c.name])])  # fmt: skip
     for row in table.rows:
-        writer.writerow([cell for k, v in enumerate(row) for cell in raw(v, k in spreads)])
+        writer.writerow(
+            [cell for k, (c, v) in enumerate(zip(table.columns, row, strict=True)) for cell in raw(c, v, k in spreads)]
+        )
     return out.getvalue()
 
 
-def raw(value: Any, two: bool) -> list[Any]:
+def raw(column: Column, value: Any, two: bool) -> list[Any]:
     if isinstance(value, Spread):
-        return [value.mean, value.deviation]
+        return [column.number(value.mean), column.number(value.deviation)]
     if isinstance(value, tuple):
-        value = "; ".join("" if v is None else str(v) for v in value)
-    return [value, None] if two else [value]
+        value = "; ".join("" if v is None else str(column.number(v)) for v in value)
+    return [column.number(value), None] if two else [column.number(value)]
 
 
 def percent(value: float) -> str:
