@@ -218,6 +218,83 @@ def test_an_answer_that_cannot_be_read_is_none(moon: Deployment) -> None:
     assert look(grid, "1") == "its answer cannot be read (DecodeError)"
 
 
+def test_what_replies_to_nothing_is_nobodys_answer(moon: Deployment) -> None:
+    """Flower hands over all that is addressed to the server, and a site may address it in any name."""
+
+    class Crowded(InProcess):
+        def pull_messages(self, message_ids: Any) -> Any:
+            return [Message(pack({"party": 1}), 1, "train"), *super().pull_messages(message_ids)]
+
+    moon.grid = Crowded(moon.grid.app, moon.grid.configs)
+    assert same(moon.serve().models, moonfl.run(MOON3, workers=1).models)
+
+
+def test_an_answer_in_time_counts_though_another_takes_long(moon: Deployment) -> None:
+    """Flower waits for all of an answer that has begun to come."""
+
+    class Slow(InProcess):
+        looks = 0
+
+        def pull_messages(self, message_ids: Any) -> Any:
+            asked = next(m for m in self.sent if m.metadata.message_id == message_ids[0])
+            if asked.metadata.message_type == "train" and asked.metadata.dst_node_id == 1:
+                self.looks += 1
+                if self.looks == 1:
+                    return []
+            if asked.metadata.message_type == "train" and asked.metadata.dst_node_id == 3:
+                time.sleep(0.5)
+            return super().pull_messages(message_ids)
+
+    moon.grid = Slow(moon.grid.app, moon.grid.configs)
+    moon.exp = replace(MOON3, rounds=1)
+    assert not any("missing" in party for party in moon.serve(deadline=0.3).rounds[0]["parties"])
+    assert moon.grid.looks == 2
+
+
+def test_who_is_to_judge_the_model_is_waited_for(moon: Deployment) -> None:
+    def leave(order: Message, reply: Message) -> Message:
+        if order.metadata.message_type == "train" and unpack(order.content)[0]["party"] == 2:
+            moon.grid.online = set()
+            threading.Timer(0.3, lambda: moon.grid.online.update((1, 2, 3))).start()
+        return reply
+
+    moon.grid.meddle = leave
+    assert same(moon.serve(wait=20.0).models, moonfl.run(MOON3, workers=1).models)
+
+
+@pytest.mark.parametrize("claim", [{"counts": [10**6] * 10}, {"held_out": 10**6}, {"validation": 3}])
+def test_a_site_cannot_claim_more_when_a_run_goes_on(claim: dict[str, Any], moon: Deployment) -> None:
+    lose(moon, 0, {1})
+    with pytest.raises(RunError, match="round 2 needs 3"):
+        moon.serve(min_parties=3)
+    moon.grid = InProcess(moon.grid.app, moon.grid.configs, meddle=lie(**claim))
+    result = moon.serve(resume=True)
+    assert [p.get("missing") for p in result.rounds[-1]["parties"]] == [None, "not connected", None]
+    assert list(result.rounds[-1]["sites"]) == ["0", "2"]
+
+
+def test_what_a_laptop_trains_on_is_not_what_sites_do(moon: Deployment) -> None:
+    path = moon.folder / "app" / "experiment.toml"
+    path.write_text(path.read_text().replace('device = "cpu"', 'device = "cuda:7"'))
+    assert experiment_of(moon.folder).device == "cpu"
+    assert len(moon.serve().rounds) == 3
+
+
+def test_spaces_between_secrets_do_no_harm(moon: Deployment) -> None:
+    path = moon.folder / "app" / "pyproject.toml"
+    path.write_text(re.sub("(?<=[0-9a-f]),(?=[0-9a-f])", " ,  ", path.read_text()))
+    assert len(moon.serve().rounds) == 3
+
+
+def test_classes_that_no_report_can_show_are_told_before_the_first_round(moon: Deployment) -> None:
+    path = moon.folder / "site-1" / "data.npz"
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **arrays | {"classes": np.array(["ill\nacute", *arrays["classes"][1:]])})
+    with pytest.raises(InputError, match="a class has the name"):
+        read_site(moon.folder / "site-1" / "site.toml", moon.exp)
+
+
 def test_the_test_set_of_a_run_that_goes_on_is_the_one_it_began_with(moon: Deployment, tmp_path: Path) -> None:
     task = make_task(MOON3)
     for name, rows in (("one", torch.arange(60)), ("two", torch.arange(60, 120))):
@@ -731,6 +808,7 @@ def says(**counts: Any) -> dict[str, Any]:
         (says(hits=[12.0] * 10), "of hits it says .* not a whole number for each of 10 classes"),
         (says(actual=[True] * 10), "of actual it says .* not a whole number for each of 10 classes"),
         (says(predicted=[-12, 132] + [0] * 8), "of predicted it says .* not a whole number for each of 10 classes"),
+        (says(actual=[10**4299] * 10), "of actual it says .* not a whole number for each of 10 classes"),
         (says(actual=[12] * 9 + [13]), "it counts 121 actual, and holds out 120 samples"),
         (says(predicted=[12] * 9 + [11]), "it counts 119 predicted, and holds out 120 samples"),
         (says(hits=[12] * 9 + [13]), "more samples are right than there are, or were taken for it"),

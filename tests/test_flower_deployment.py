@@ -151,7 +151,7 @@ def test_a_site_is_killed_and_comes_back(federation: Federation, tmp_path: Path)
     federation.register()
     for number in (1, 2, 3):
         federation.start_site(number)
-    run = federation.run("--deadline", "25", "--min-parties", "2")
+    run = federation.run("--deadline", "40", "--min-parties", "2")
     federation.wait_for_round(1)
     federation.processes.kill("site-2")
     federation.wait_for_round(2)

@@ -269,7 +269,7 @@ def test_clipping_scales_a_change_down_to_the_norm() -> None:
 
 @pytest.mark.parametrize("clip", [0.01, 0.3, 10.0])
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_the_combined_change_is_at_most_the_clip(clip: float, attack: str) -> None:
+def test_fedavgs_combined_change_is_at_most_the_clip(clip: float, attack: str) -> None:
     exp = replace(FIVE, algorithm=FedAvg(), clip=clip)
     server, updates = first_round(exp)
     after = aggregate(exp, server, [*updates[:4], attacked(updates[4], ATTACKS[attack], 1e6)])

@@ -31,7 +31,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: bool) -> None:
     """All of it or nothing; what is made can be read, changed, and copied to where it belongs."""
-    exp = replace(exp, parties=sites)
+    exp = replace(exp, parties=sites, device="cpu")  # what a site trains on is its own to say
     host, port = check(folder, exp, sites, address, with_data)
     whole = replace(exp, validation=None, patience=None)  # each site keeps its validation samples apart itself
     task = make_task(whole) if with_data else None

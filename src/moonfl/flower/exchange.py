@@ -27,7 +27,7 @@ def exchange(
 ) -> None:
     """Send each message; `done` is told of each answer as it comes, or why there is none by the deadline.
 
-    The keys are the caller's. An answer belongs to the message that was asked about, whatever it says of itself.
+    The keys are the caller's. An answer belongs to the message that it replies to, whatever it says of itself.
     """
     waiting: dict[str, int] = {}
     for key, message in messages:
@@ -38,11 +38,12 @@ def exchange(
             done(key, "the message to it could not be sent")
     end, looks = time.monotonic() + deadline, 0
     while waiting:
+        over = time.monotonic() > end  # before the look: one long answer must not make those beside it late
         for number in list(waiting):
             answer = look(grid, number)
             if answer is not None:
                 done(waiting.pop(number), answer)
-        if time.monotonic() > end:
+        if over:
             break
         if waiting and stop.wait(POLLS[min(looks, len(POLLS) - 1)]):
             raise RunError("stopped")
@@ -52,9 +53,12 @@ def exchange(
 
 
 def look(grid: Grid, number: str) -> Answer | None:
-    """The answer to one message, if it is there."""
+    """The answer to one message, if it is there. Flower hands over whatever is addressed to the server, and does not
+    check who sent it.
+    """
     try:
-        reply = next(iter(grid.pull_messages([number])), None)
+        pulled = grid.pull_messages([number])
+        reply = next((reply for reply in pulled if reply.metadata.reply_to_message_id == number), None)
         if reply is not None and reply.has_error():
             lines = (reply.error.reason or "").strip().splitlines()
             return f"failed ({clean(lines[-1]) if lines else f'code {reply.error.code}'})"

@@ -21,7 +21,7 @@ from ..experiment import Experiment, from_toml, read_toml
 from ..rundir import holds_a_run
 from .deployment import CONNECTION, NAME, check_path, connect
 from .records import MARK
-from .server import FAILURES
+from .server import FAILURES, HERE
 
 KEPT = 15  # lines of Flower's own that are shown when a run fails without a word of ours
 FRAME = "╭╮╰╯│─ \n"  # what Flower draws around its errors
@@ -31,7 +31,7 @@ def experiment_of(folder: Path) -> Experiment:
     if not (folder / NAME).exists():
         raise InputError(f"{folder} is no deployment: there is no {NAME} in it; `moonfl flower init` makes one")
     sys.path.insert(0, str((folder / "app").resolve()))  # where its own method or model is
-    return from_toml(folder / "app" / "experiment.toml")
+    return from_toml(folder / "app" / "experiment.toml", HERE)
 
 
 def run(folder: Path, out: Path, changes: dict[str, Any], watch: api.Watch) -> dict[str, Any]:

@@ -243,7 +243,7 @@ def read_tally(told: Any, held: int, classes: int, party: int) -> Tally:
     if not isinstance(loss, int | float) or not is_number(loss, 0, WORST * held):
         raise RefusedError(f"it says the sum of its losses is {clean(str(loss))}")
     for key, of in counts.items():
-        whole = isinstance(of, list) and all(type(n) is int and n >= 0 for n in of)
+        whole = isinstance(of, list) and all(type(n) is int and 0 <= n <= held for n in of)
         if not whole or len(of) != classes:
             raise RefusedError(f"of {key} it says {clean(str(of))}, not a whole number for each of {classes} classes")
         if key != "hits" and sum(of) != held:

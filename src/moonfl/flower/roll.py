@@ -13,7 +13,7 @@ from ..errors import RunError, say
 from ..rundir import versions
 from ..settings import setting
 from .exchange import GRACE, LATE, Answer, content_of, exchange
-from .records import Facts, RefusedError, check_site, clean, pack
+from .records import HELD, Facts, RefusedError, check_site, clean, pack
 
 ASK_AGAIN = 30.0  # seconds after which a site that was refused may have been mended
 
@@ -69,7 +69,11 @@ class Roll:
         while not enough(present := self.present()):
             if time.monotonic() > end:
                 why = "".join(f"; {reason}" for _, reason in self.refused.values())
-                why += f"; a site has {self.rules.query:g} s to say what it has (--query)" if LATE in why else ""
+                if LATE in why:
+                    why += (
+                        f"; a site has {self.rules.query:g} s to read its data and say what it has (--query), and one "
+                    )
+                    why += "that was training when the server stopped answers when it is through with that"
                 raise RunError(f"{self.missing(present)} after {self.rules.wait:g} s, {what}{why}")
             if told != len(present):
                 self.tell(f"moonfl: waiting for sites, {self.rules.wait:g} s at most: {self.missing(present)}")
@@ -144,5 +148,5 @@ def compare(facts: Facts, known: dict[int, Facts], party: int) -> None:
                     "same columns in the same order"
                 )
     before = known.get(party)
-    if before is not None and before["sha256"] != facts["sha256"]:
+    if before is not None and any(before[key] != facts[key] for key in ("sha256", "counts", *HELD.values())):
         raise RefusedError("its data are not those it had when the run began")

@@ -19,7 +19,7 @@ from ..checkpoint import fingerprint
 from ..conclude import conclude
 from ..data import source
 from ..data.augment import by_type
-from ..data.base import Dataset, Examples
+from ..data.base import Dataset, Examples, check_names
 from ..data.moments import scales
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
@@ -35,6 +35,7 @@ from .site import read_site
 from .sites import Sites
 
 FAILURES: dict[str, type[InputError | RunError]] = {"input": InputError, "divergence": DivergenceError, "run": RunError}
+HERE = {"device": "cpu"}  # whatever the experiment was laid out with: sites say theirs in site.toml
 CONFIG = ("out", "resume", "previous", "test", "secrets")  # keys of an app's config beside the Rules
 
 
@@ -69,8 +70,7 @@ def server_app(experiment: Path) -> ServerApp:
             sys.stdout.flush()
 
         try:
-            exp = replace(from_toml(experiment), device="cpu")
-            result = serve(grid, exp, config, lambda fact: tell({"fact": fact}))
+            result = serve(grid, from_toml(experiment, HERE), config, lambda fact: tell({"fact": fact}))
         except (InputError, RunError) as error:
             failure = next(name for name, kind in FAILURES.items() if isinstance(error, kind))
             tell({"error": str(error), "failure": failure})
@@ -87,7 +87,7 @@ def site_app(experiment: Path) -> ClientApp:
         path = context.node_config.get("site")
         if not isinstance(path, str):
             raise InputError("this SuperNode's --node-config names no site.toml; the start.sh of a site does")
-        return read_site(Path(path), from_toml(experiment))
+        return read_site(Path(path), from_toml(experiment, HERE))
 
     return client_app(site_of)
 
@@ -102,7 +102,7 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: api.Watch)
     if stored is not None and stored.get("test", judge) != judge:
         was = "a test set at the server, and this is not it" if stored["test"] else "the sites"
         raise InputError(f"the models of {out} were judged by {was}; --test must be as it was when the run began")
-    secrets = tuple(filter(None, str(config.get("secrets", "")).split(",")))
+    secrets = tuple(filter(None, map(str.strip, str(config.get("secrets", "")).split(","))))
     if secrets and len(secrets) != exp.parties:
         raise InputError(
             f"app/pyproject.toml has the secrets of {len(secrets)} sites, app/experiment.toml has parties={exp.parties}"
@@ -153,6 +153,7 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: Dataset | None) -> At
     """What the sites have in common; `test` is the server's own, where it has one."""
     sites = tuple(roll.known[i] for i in range(exp.parties))
     shape, classes = tuple(sites[0]["shape"]), tuple(sites[0]["classes"])
+    check_names("a class", classes)
     dtype = next((d for d in (torch.uint8, torch.float32) if str(d) == sites[0]["dtype"]), None)
     if dtype is None:
         raise InputError(f"the sites have samples of type {sites[0]['dtype']}; only bytes and float32 are known here")

@@ -75,7 +75,7 @@ def simulate(
 
 def simulated_sites(grid: Grid, exp: Experiment, task: Task, states: States, out: Path, stop: threading.Event) -> Sites:
     """Every party must answer: nothing is lost on the way, so a failure is a fault of the run's own."""
-    rules = Rules(WEEK, exp.parties, wait=120.0, attempts=1)
+    rules = Rules(WEEK, exp.parties, wait=120.0, attempts=1, query=WEEK)
     roll = Roll(grid, exp.parties, rules, tell=lambda line: None, stop=stop)
     roll.wait_for(lambda present: len(present) == exp.parties, "and a simulation needs all of them")
     for i, facts in roll.known.items():

@@ -9,7 +9,7 @@ import torch
 from .. import seeds, settings
 from ..data import source
 from ..data.augment import by_type
-from ..data.base import Dataset
+from ..data.base import Dataset, check_names
 from ..data.cifar import CIFAR10, CIFAR10_CLASSES, CIFAR10_TRAIN, read_examples
 from ..data.folder import read_folder
 from ..data.npz import read_npz
@@ -50,6 +50,7 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
     config, folder = read_config(path), path.parent
     exp = replace(exp, device=config.device)
     data = read_data(folder / config.data, exp)
+    check_names("a class", data.classes)
     if exp.dataset == "cifar10" and data.classes != CIFAR10_CLASSES:
         raise InputError(f"{folder / config.data} is not of CIFAR-10, as the experiment says; it wants dataset=sites")
     train, test, validation = data.train, data.test, None

@@ -120,17 +120,21 @@ class Sites:
             {},
             {i: {name: int(facts[HELD[name]]) for name in wanted} for i, facts in self.roll.known.items()},
         )
-        judges = self._judges(held)
+        present = self.roll.wait_for(
+            lambda present: all(any(held[i][name] > 0 for i in present) for name in wanted),
+            "and nobody judges the model",
+        )
+        judges = self._judges(held, present)
         for name, model in self.exp.algorithm.deployed(server).items():
             found = self._judged(model, wanted, held, judges)
             scores[name] = here[name]._replace(validation=score(found["validation"])) if here else score(**found)
         return scores
 
-    def _judges(self, held: dict[int, dict[str, int]]) -> dict[int, int]:
+    def _judges(self, held: dict[int, dict[str, int]], present: dict[int, int]) -> dict[int, int]:
         """Party -> node, of those that are connected and hold samples out. One that let the round's deadline pass is
         not waited for again, unless nobody else has such samples.
         """
-        there = {i: node for i, node in self.roll.present().items() if any(held[i].values())}
+        there = {i: node for i, node in present.items() if any(held[i].values())}
         prompt = {i: node for i, node in there.items() if i not in self.late}
         kinds = {name for i in there for name, size in held[i].items() if size > 0}
         judges = prompt if all(any(held[i][name] > 0 for i in prompt) for name in kinds) else there
