@@ -70,10 +70,10 @@ def test_json_is_one_object_and_the_same_facts_as_python(tmp_path: Path, capsys:
 
 
 def test_a_file_repeats_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "digits-scaffold", *QUICK, "--out", "first"]) == 0
-    assert cli.main(["run", "first/experiment.toml", "--out", "second"]) == 0
+    assert cli.main(["run", "digits-scaffold", *QUICK, "--out", "mu=5"]) == 0
+    assert cli.main(["run", "mu=5/experiment.toml", "--out", "second"]) == 0, capsys.readouterr().err
     capsys.readouterr()
-    assert [f["loss"] for f in rounds(tmp_path / "first")] == [f["loss"] for f in rounds(tmp_path / "second")]
+    assert [f["loss"] for f in rounds(tmp_path / "mu=5")] == [f["loss"] for f in rounds(tmp_path / "second")]
 
 
 def test_bytes_are_those_of_the_tensors(tmp_path: Path) -> None:

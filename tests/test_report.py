@@ -16,7 +16,7 @@ from made_runs import comparison, make_run
 
 from moonfl import report
 from moonfl.errors import InputError
-from moonfl.report import described, results
+from moonfl.report import described, numbers, results
 from moonfl.report.contents import headline
 from moonfl.report.dots import parties
 from moonfl.report.groups import SMALL, Group, group
@@ -414,3 +414,23 @@ def test_torch_is_not_needed(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_runs_of_one_party_each_are_told_apart_by_what_they_differ_in(tmp_path: Path) -> None:
+    for number, changes in enumerate(({}, {"epochs": 30}, {"epochs": 30, "lr": 0.5})):
+        make_run(tmp_path / f"solo-{number}", "solo", **changes)
+    make_run(tmp_path / "fedavg", "fedavg")
+    assert labels(tmp_path)[0] == "FedAvg"
+    assert sorted(labels(tmp_path)[1:]) == ["SOLO epochs=10 lr=0.01", "SOLO epochs=30 lr=0.01", "SOLO epochs=30 lr=0.5"]
+
+
+def test_any_setting_that_a_run_may_have_is_read(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", "fedavg", 2**63 - 1, clip=1e300, beta=1e20)
+    assert groups_of(tmp_path)[0].seeds == [2**63 - 1]
+
+
+def test_the_target_is_that_of_the_longest_fedavg(tmp_path: Path) -> None:
+    for rounds in (2, 6, 4):
+        make_run(tmp_path / f"fedavg-{rounds}", "fedavg", rounds=rounds)
+    (target,) = numbers.targets(groups_of(tmp_path), None).values()
+    assert target == accuracies(tmp_path / "fedavg-6")[-1]

@@ -8,11 +8,12 @@ from problems import shorten, write_cifar10, write_cifar100, write_tiny_imagenet
 
 from moonfl import beside, cli, estimates, figures, reproduce, targets
 from moonfl.algorithms import MOON
+from moonfl.beside import value
 from moonfl.data import DATASETS
 from moonfl.data.base import Examples
 from moonfl.data.digits import read_digits
 from moonfl.experiment import Experiment
-from moonfl.report.runs import Run
+from moonfl.report.runs import Run, read
 from moonfl.targets import TARGETS, Entry
 
 
@@ -143,6 +144,47 @@ def test_a_run_that_diverges_is_said_and_stops_nothing(
     monkeypatch.setitem(TARGETS, "curves", replace(TARGETS["curves"], entries=lambda dataset: entries[1:]))
     reproduce.reproduce("curves", replace(options, dataset="cifar10"))  # of which nothing is left to draw
     assert "diverged" in capsys.readouterr().out
+
+
+def test_a_seed_that_diverges_is_named_and_its_setting_is_not_the_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    """The facts of the others are real; what a run that led nowhere leaves is its note."""
+    calm = targets.small(targets.preset("cifar10", "fedavg"))
+    trials = {f"epochs {e}": replace(calm, epochs=e) for e in (1, 2)}
+    monkeypatch.setitem(
+        TARGETS, "loss", replace(TARGETS["loss"], entries=lambda dataset: [Entry("tried", trials, "66.3")])
+    )
+    options = reproduce.Options(tmp_path, dataset="cifar10", seeds=2, rounds=2, workers=1)
+    paths = {
+        (label, seed): tmp_path / "runs" / reproduce.name_of(replace(exp, rounds=2, seed=seed))
+        for label, exp in trials.items()
+        for seed in (0, 1)
+    }
+    paths["epochs 1", 0].mkdir(parents=True)
+    (paths["epochs 1", 0] / "diverged.txt").write_text("it did")
+    reproduce.reproduce("loss", options)
+    table, grid = capsys.readouterr().out.split("every setting tried")
+    for part in (table, grid):
+        assert "diverged, and in no mean: tried epochs 1 (seed 0)" in part
+    assert "epochs 2 (chosen" in table
+    left, *others = (value(read(paths[of]), None) for of in (("epochs 1", 1), ("epochs 2", 0), ("epochs 2", 1)))
+    assert left > sum(others) / 2, "by its mean alone it would be the best"
+
+
+def test_all_data_are_there_before_the_first_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_cifar10(tmp_path / "data", per_file=24)
+    words = ["reproduce", "rounds", "--data-dir", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 2
+    assert "cifar100 is not in" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_what_the_paper_read_after_more_rounds_than_are_run_is_not_compared_with() -> None:
+    options = reproduce.Options(Path("nowhere"), rounds=100)
+    entries = reproduce.distinct([reproduce.adapted(e, options) for e in TARGETS["scalability"].entries("cifar100")])
+    found = {e.column: e.paper for e in entries if e.row == "FedAvg"}
+    assert found == {"50 parties, 100 rounds": "51.9", "100 parties, 20 a round, 100 rounds": ""}
 
 
 def test_fedavg_is_the_one_with_as_many_parties_a_round() -> None:

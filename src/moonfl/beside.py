@@ -57,8 +57,24 @@ def by_seed(entry: Entry, label: str, runs: Runs) -> dict[int, float]:
 
 
 def best(entry: Entry, runs: Runs) -> str:
-    """The setting with the highest mean; one that diverged has none."""
-    return max(entry.trials, key=lambda label: float(np.mean([*by_seed(entry, label, runs).values()] or [-1])))
+    """The setting with the highest mean, of those that most seeds came through."""
+
+    def rank(label: str) -> tuple[int, float]:
+        found = [*by_seed(entry, label, runs).values()]
+        return len(found), float(np.mean(found or [0.0]))
+
+    return max(entry.trials, key=rank)
+
+
+def diverged(entries: list[Entry], runs: Runs, seeds: int) -> str:
+    """Which of the runs that were wanted are in no number, for they led nowhere."""
+    lost = {
+        exp: " ".join(filter(None, (e.row, e.column.removeprefix("accuracy"), label))) + f" (seed {missing})"
+        for e in entries
+        for label, exp in e.trials.items()
+        if (missing := ", ".join(str(seed) for seed in range(seeds) if seed not in runs.get(exp, {})))
+    }
+    return f"diverged, and in no mean: {'; '.join(lost.values())}" if lost else ""
 
 
 def reported(entry: Entry, runs: Runs) -> Spread | None:
@@ -188,6 +204,8 @@ def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool
     columns = (Column("method"), Column(paper_name), Column("ours, s", digits), Column("paper / FedAvg", digits),
                Column("ours / FedAvg", digits), Column("seeds", whole))  # fmt: skip
     note = "a whole round: training, averaging, evaluation; not the first, where MOON has no second term"
+    if all(len(run.rounds) == 1 for of_seed in runs.values() for run in of_seed.values()):
+        note = "the first round alone: training, averaging, evaluation; MOON has no second term in it"
     return Table(stem, title, columns, rows, note)
 
 

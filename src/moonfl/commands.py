@@ -191,11 +191,12 @@ def flower_run(args: argparse.Namespace) -> None:
 
 def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:
     """The preset or file named first (or the default), with the key=value changes after it; and a name for its runs."""
-    named = [word for word in args.what if "=" not in word]
+    changes = [word for word in args.what if "=" in word and not (word.endswith(".toml") and Path(word).is_file())]
+    named = [word for word in args.what if word not in changes]
     if len(named) > 1:
         raise InputError(f"give one preset or file, not {len(named)}: {' '.join(named)}")
     what = named[0] if named else presets.DEFAULT
-    own = not named and any(word.partition("=")[0] == "dataset" for word in args.what)
+    own = not named and any(word.partition("=")[0] == "dataset" for word in changes)
     if own:  # what suits the digits need not suit other data
         base = Experiment()
     elif what in presets.PRESETS:
@@ -204,7 +205,7 @@ def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:
         base = from_toml(Path(what))
     else:
         raise unknown("preset", what, presets.PRESETS)
-    exp = override(base, [word for word in args.what if "=" in word])
+    exp = override(base, changes)
     return (f"{exp.dataset}-{method_name(exp)}" if own else Path(what).stem), exp
 
 

@@ -103,9 +103,8 @@ def frozen_models(exp: Experiment, share: float) -> float:
 def calibrate(exp: Experiment) -> Cost:
     """From steps on noise of the data's shape, with our kernels and one thread, as workers take them."""
     with one_thread():
-        if measure(exp, FEW).step * FEW > QUICK:
-            return measure(exp, FEW)
-        return measure(exp, exp.batch_size)
+        few = measure(exp, FEW)
+        return few if few.step * FEW > QUICK else measure(exp, exp.batch_size)
 
 
 def measure(exp: Experiment, batch: int) -> Cost:

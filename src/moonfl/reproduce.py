@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import api, beside, figures, report
-from .data import directory, load
+from .data import directory, load, place
 from .errors import DivergenceError, InputError, say, unknown
 from .experiment import Experiment, part_name, to_toml
 from .files import atomic, write_atomically
@@ -43,15 +43,20 @@ def reproduce(name: str, options: Options, tell: Callable[[str], None] = print) 
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"the folder {options.out} cannot be made: {error.strerror}") from None
-    for name in names:
-        if name not in TARGETS:
-            raise unknown("target", name, [*TARGETS, "all"])
-        for dataset in datasets(name, options, required=len(names) == 1):
-            entries = [adapted(e, options) for e in TARGETS[name].entries(dataset)]
-            for table in made(name, dataset, entries, options):
-                write_atomically(options.out / f"{table.name}.md", markdown(table))
-                write_atomically(options.out / f"{table.name}.csv", comma_separated(table))
-                tell(plain(table) + "\n")
+    if name != "all" and name not in TARGETS:
+        raise unknown("target", name, [*TARGETS, "all"])
+    wanted = [
+        (name, dataset, [adapted(e, options) for e in TARGETS[name].entries(dataset)])
+        for name in names
+        for dataset in datasets(name, options, required=len(names) == 1)
+    ]
+    for needed in dict.fromkeys(exp.dataset for _, _, entries in wanted for exp in experiments(entries)):
+        place(needed, directory(options.data_dir))  # all data are there before the first run
+    for name, dataset, entries in wanted:
+        for table in made(name, dataset, entries, options):
+            write_atomically(options.out / f"{table.name}.md", markdown(table))
+            write_atomically(options.out / f"{table.name}.csv", comma_separated(table))
+            tell(plain(table) + "\n")
 
 
 def datasets(name: str, options: Options, required: bool = True) -> list[str]:
@@ -65,18 +70,27 @@ def datasets(name: str, options: Options, required: bool = True) -> list[str]:
 
 
 def adapted(entry: Entry, options: Options) -> Entry:
-    """An entry with the options put in; a number that is read after a round is read in proportion."""
+    """An entry with the options put in; what the paper reads after a round that is not run is read after the last."""
     trials = {label: adapt(exp, options) for label, exp in entry.trials.items()}
     at = entry.at
     if at is not None and options.small:
         at = max(3, at // 10)
-    if at is not None and options.rounds is not None:
-        at = min(at, options.rounds)
+    paper = entry.paper
+    if at is not None and options.rounds is not None and at > options.rounds:
+        at, paper = options.rounds, ""
     (exp, *_) = trials.values()
     column = re.sub(r"^\d+ parties", f"{exp.parties} parties", entry.column)
     column = re.sub(r"\d+ a round", f"{exp.parties_per_round()} a round", column)
     column = re.sub(r"^E = \d+", f"E = {exp.epochs}", column)
-    return replace(entry, trials=trials, at=at, column=re.sub(r"\d+ rounds$", f"{at} rounds", column))
+    return replace(entry, trials=trials, at=at, paper=paper, column=re.sub(r"\d+ rounds$", f"{at} rounds", column))
+
+
+def distinct(entries: list[Entry]) -> list[Entry]:
+    """Without those that options have made the same as one before."""
+    first: dict[object, Entry] = {}
+    for e in entries:
+        first.setdefault((e.row, e.column, e.at, *e.trials.items()), e)
+    return list(first.values())
 
 
 def adapt(exp: Experiment, options: Options) -> Experiment:
@@ -93,9 +107,10 @@ def made(name: str, dataset: str, entries: list[Entry], options: Options) -> Ite
     if target.kind in ("statistics", "distributions"):
         yield from partitions(target, stem, entries, options)
         return
-    runs = all_runs(entries, seeds_of(target, options), stem, options)
     on = f"digits in place of {NAMES[dataset]}" if options.small else NAMES[dataset]
     other = beside.setting(name, dataset, entries, options.small)
+    entries, seeds = distinct(entries), seeds_of(target, options)
+    runs = all_runs(entries, seeds, stem, options)
     for picture in figures.pictures(target, stem, " · ".join(filter(None, (on, other))), entries, runs, options.small):
         for suffix, data in (("svg", picture.svg.encode()), ("png", picture.png)):
             with atomic(options.out / f"{picture.name}.{suffix}") as path:
@@ -105,7 +120,8 @@ def made(name: str, dataset: str, entries: list[Entry], options: Options) -> Ite
     if target.kind == "curves" and paths:
         say(f"{report.write(paths, options.out / stem)} has all of these runs")
     title = f"{target.where}, {on}: {target.title}{f' ({other})' if other else ''}"
-    yield from beside.tables(target, stem, title, entries, runs, options.small)
+    for table in beside.tables(target, stem, title, entries, runs, options.small):
+        yield replace(table, note="; ".join(filter(None, (table.note, beside.diverged(entries, runs, seeds)))))
 
 
 def seeds_of(target: Target, options: Options) -> int:

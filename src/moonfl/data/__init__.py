@@ -113,9 +113,14 @@ def load(name: str, data_dir: Path, reading: Reading | None = None) -> Dataset:
 
 
 def _read(name: str, data_dir: Path, reading: Reading) -> Dataset:
+    return source(name).read(place(name, data_dir), reading)
+
+
+def place(name: str, data_dir: Path) -> Path:
+    """The folder or file of a data set; one of a publisher must be there."""
     archive = source(name).archive
     if archive is None:
-        return source(name).read(data_dir, reading)
+        return data_dir
     folder = data_dir / archive.folder
     missing = [file for file in archive.files if not (folder / file).exists()]
     if missing:
@@ -124,4 +129,4 @@ def _read(name: str, data_dir: Path, reading: Reading) -> Dataset:
             f"Fetch it with `moonfl data get {name} --data-dir {typed(data_dir)}`, or set data_dir to the folder that "
             f"has {archive.folder}/"
         )
-    return source(name).read(folder, reading)
+    return folder

@@ -2,6 +2,7 @@
 
 import re
 import reprlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,9 @@ from ..errors import InputError
 
 Fact = dict[str, Any]
 LARGEST = 1e15  # what is beyond was never measured
+FINITE = sys.float_info.max  # and what is set may be anything up to it
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # an SVG cannot hold them
-WHOLE = {
-    "seed": 0,
-    "rounds": 1,
-    "parties": 1,
-    "patience": 1,
-}  # settings that reports count with, and the smallest of each
+WHOLE = {"rounds": 1, "parties": 1, "patience": 1}  # settings that reports count with, and the smallest of each
 TEXTS = ("algorithm.name", "server.name", "dataset", "partition", "scale")
 SUMS = ("seconds", "cpu_seconds", "bytes_down", "bytes_up", "accuracy_std")  # of a round
 SHARES = ("macro_f1", "balanced_accuracy", "validation_accuracy")  # likewise
@@ -49,12 +46,16 @@ def settings(values: Fact, path: Path) -> None:
     for key, value in values.items():
         if key in WHOLE:
             need(is_whole(value, WHOLE[key]), where, f"{key}, a whole number from {WHOLE[key]} up,", value)
+        elif key == "seed":
+            need(
+                isinstance(value, int) and is_number(value, 0, FINITE), where, "seed, a whole number from 0 up,", value
+            )
         elif key == "beta":
-            need(is_number(value), where, "beta, a number,", value)
+            need(is_number(value, -FINITE, FINITE), where, "beta, a number,", value)
         elif key in TEXTS or isinstance(value, str):
             need(is_text(value), where, f"{key}, plain text,", value)
         elif isinstance(value, int | float):
-            need(is_number(value) or isinstance(value, bool), where, f"{key}, a number,", value)
+            need(is_number(value, -FINITE, FINITE) or isinstance(value, bool), where, f"{key}, a number,", value)
 
 
 def texts(value: Any, key: str, path: Path) -> dict[str, str]:

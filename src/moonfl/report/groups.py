@@ -124,6 +124,11 @@ def named(groups: list[Group]) -> list[Group]:
     mixed = len({g.small for g in groups}) > 1
     ends = [" (small scale)" if mixed and g.small else "" for g in groups]
     labels = [" ".join(filter(None, parts)) + end for *parts, end in zip(methods, settings, ends, strict=True)]
+    for label in [label for label, count in Counter(labels).items() if count > 1]:  # of those that are not federated
+        alike = [i for i, other in enumerate(labels) if other == label]
+        apart = distinguish([groups[i].settings for i in alike], [True] * len(alike), ())
+        for i, more in zip(alike, apart, strict=True):
+            labels[i] = " ".join(filter(None, (label, more)))
     twice = Counter[str]()
     for i, label in enumerate(labels):
         twice[label] += 1

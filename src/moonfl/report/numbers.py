@@ -96,12 +96,13 @@ def rounds_and_bytes(hits: list[Reach | None]) -> tuple[tuple[Any, ...], tuple[A
 
 
 def targets(groups: list[Group], given: float | None) -> dict[str, float]:
-    """By data set: the one given, or the final accuracy of its first FedAvg group, or the smallest final one."""
+    """By data set: the one given, or the final accuracy of its longest FedAvg group, or the smallest final one."""
     found: dict[str, float] = {}
     for dataset in dict.fromkeys(g.dataset for g in groups):
         there = [g for g in groups if g.dataset == dataset]
         fedavg = [g for g in there if g.is_fedavg]
-        natural = final(fedavg[0]).mean if fedavg else min(final(g).mean for g in there)
+        longest = max(fedavg, key=lambda g: g.length, default=None)
+        natural = final(longest).mean if longest else min(final(g).mean for g in there)
         found[dataset] = natural if given is None else given
     return found
 

@@ -82,7 +82,8 @@ def to_target(groups: list[Group], given: float | None) -> Table | None:
     columns = (Column("method"), Column("target, %", percent), Column("reached", whole),
                Column("rounds, by seed", whole), Column("sent both ways, by seed", size))  # fmt: skip
     source = "The target was given." if given is not None else (
-        "The target is the final accuracy of the data set's first FedAvg group; without one, the smallest final one."
+        "The target is the final accuracy of FedAvg, of the group with most rounds where the data set has several; "
+        "without one, the smallest final one."
     )  # fmt: skip
     return Table("target", titled("Rounds and bytes to a target accuracy", groups), columns, rows, source)
 
