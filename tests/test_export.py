@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from test_files import TABLE
 from torch import Tensor, nn
 
 import moonfl
@@ -454,3 +455,15 @@ def test_a_model_that_torch_cannot_export_is_told(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"torch.export cannot take model=test_export:Stubborn"):
         exports.export(result, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_columns_of_a_table_are_told_in_their_order(tmp_path: Path) -> None:
+    """A model takes them by place, not by name."""
+    (tmp_path / "t.csv").write_text(TABLE)
+    exp = replace(QUICK, dataset="csv", model="mlp", data_dir=str(tmp_path / "t.csv"), label="outcome", ignore="site")
+    result = moonfl.run(exp, tmp_path / "run", workers=1)
+    for number, run in enumerate((result, tmp_path / "run")):
+        out = exports.export(run, tmp_path / f"out-{number}").directory
+        assert "Columns of the table in the order of a sample: age, sex.\n" in (out / "README.md").read_text()
+        with safe_open(out / "model.safetensors", "pt") as file:
+            assert json.loads(file.metadata()["moonfl"])["features"] == ["age", "sex"]

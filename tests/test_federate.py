@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 from test_contract import same
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 import moonfl
 from moonfl import MOON, Experiment, InputError
@@ -19,6 +20,7 @@ from moonfl.algorithms import ALGORITHMS
 from moonfl.given import TEST, _each
 from moonfl.models import ENCODERS, resnet
 from moonfl.task import make_task
+from moonfl.types import Params, Party
 
 QUICK: dict[str, Any] = {"rounds": 2, "epochs": 2, "batch_size": 8, "out_dim": 8, "workers": 1}
 
@@ -331,6 +333,60 @@ def test_words_and_arrays_of_objects_are_what_they_hold() -> None:
     assert all(same(first.models, other.models) for other in others)
 
 
+class Stream(IterableDataset[Any]):
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([(torch.zeros(5), 0)] * 3)
+
+
+@dataclass(frozen=True)
+class Counts(moonfl.FedAvg):
+    """A method that keeps a plain number."""
+
+    def finish(self, party: Party, trained: Params, steps: int) -> Any:
+        return {"n": {"steps": steps}}, {}
+
+
+SHARED = nn.Linear(5, 8)
+
+
+class Words(nn.Module):
+    """Means of word vectors that are cut out of a larger table."""
+
+    def __init__(self, sparse: bool = False, cut: bool = True) -> None:
+        super().__init__()
+        vectors = torch.randn(1200, 12)[:, :8]
+        vectors = vectors if cut else vectors.contiguous()
+        self.table = nn.Embedding.from_pretrained(vectors, freeze=False, sparse=sparse)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.table(x).mean(dim=1)
+
+
+def test_a_parameter_cut_out_of_a_larger_tensor_is_trained_as_any_other() -> None:
+    parties = made((5,), np.int64)
+    cut, whole = (moonfl.federate(lambda cut=cut: Words(cut=cut), parties, **QUICK) for cut in (True, False))
+    assert same(cut.models, whole.models)
+    assert cut.rounds[0]["loss"] != cut.rounds[1]["loss"]
+
+
+def dropping() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 8), nn.Dropout())
+
+
+def test_runs_in_threads_give_what_they_give_one_after_the_other() -> None:
+    """They draw from the generators of the process."""
+
+    def trained(seed: int) -> Any:
+        return moonfl.federate(dropping, PARTIES, seed=seed, **QUICK).models
+
+    with ThreadPoolExecutor(3) as pool:
+        together = [*pool.map(trained, range(3))]
+    assert all(same(trained(seed), found) for seed, found in enumerate(together))
+
+
 WRONG = [
     ({"parties": []}, "there are no parties"),
     ({"parties": {"a": ([], [])}}, "party a has no samples"),
@@ -347,7 +403,17 @@ WRONG = [
     ({"parties": [Pairs([(torch.zeros(k + 1), 0) for k in range(3)])]}, "party 0: its samples make no array"),
     ({"parties": [Pairs([(torch.zeros(5), 0.7)] * 3)]}, "party 0: y holds float64"),
     ({"parties": [Pairs([(torch.zeros(5), torch.eye(3)[0])] * 3)]}, r"party 0: x .3, 5. and y .3, 3. must be"),
-    ({"parties": [Endless()]}, "party 0: a data set must have a length; Endless has none"),
+    ({"parties": [Endless()]}, "must have a length and give samples by number; Endless does not"),
+    ({"parties": [Stream()]}, "must have a length and give samples by number; Stream does not"),
+    ({"parties": [(np.ma.masked_greater(clusters(9, 0)[0], 1100), clusters(9, 0)[1])]}, "party 0: some .* are masked"),
+    ({"parties": [clusters(9, 0), (np.zeros((4, 5)), np.zeros(4))]}, "party 1: y holds float64"),
+    ({"model": lambda: nn.Sequential(SHARED, nn.Linear(8, 4))}, "same tensor 'encoder.0.weight' every time"),
+    ({"model": lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, track_running_stats=False))},
+     "BatchNorm 'encoder.1' keeps no running statistics"),
+    ({"model": lambda: Words(sparse=True), "parties": made((5,), np.int64)}, "'encoder.table' has sparse gradients"),
+    ({"batch_size": 10**19}, "batch_size must be >= 1 and <= 2.14748e"),
+    ({"algorithm": Counts()}, "finish gives 'n' for the party to keep, which is not a dict of tensors by name"),
+    ({"algorithm": Counts(), "workers": 2}, "finish gives 'n' for the party to keep"),
     ({"parties": made((1, 4, 4), np.uint8), "test": made((1, 4, 4), np.float32)[0]},
      "the test set has samples of float32, party 0 of uint8"),
     ({"parties": [*made((1, 4, 4), np.uint8), *made((1, 4, 4), np.float32)]},

@@ -123,6 +123,8 @@ def test_arrays_with_columns_and_words_for_labels(tmp_path: Path) -> None:
     assert data.classes == ("a", "b", "c")
     assert data.train.y.tolist() == [1, 0, 1, 2]
     assert data.columns.keys() == {"person"}
+    np.savez(path, x=np.eye(3), y=np.array([b"cat", b"dog", b"cat"]), classes=np.array([b"dog", b"cat"]))
+    assert (read_npz(path).classes, read_npz(path).train.y.tolist()) == (("dog", "cat"), [1, 0, 1])
 
 
 BROKEN_ARRAYS = [
@@ -163,6 +165,15 @@ def test_images_by_class_and_by_party(tmp_path: Path) -> None:
     assert (len(split.train.y), len(split.test.y)) == (12, 4)
 
 
+def test_parties_that_the_data_have_and_nobody_asked_for_are_told(tmp_path: Path) -> None:
+    write_images(tmp_path, ("Training", "Testing"))
+    exp = Experiment(dataset="folder", data_dir=str(tmp_path), parties=2, min_samples=2)
+    assert make_task(exp).partition_note == (
+        "samples are dealt to parties anew; column=party would take parties from the data"
+    )
+    assert make_task(replace(exp, partition="column", column="party")).partition_note == ""
+
+
 def test_an_empty_class_folder_is_a_class(tmp_path: Path) -> None:
     (write_images(tmp_path / "images") / "green").mkdir()
     data = read_folder(tmp_path / "images", Reading())
@@ -190,6 +201,10 @@ def test_broken_folders_are_told(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             read_folder(path, Reading())
         (folder / "loose.png").unlink(missing_ok=True)
+    write_images(tmp_path / "split" / "train")
+    write_images(tmp_path / "split" / "val")
+    with pytest.raises(InputError, match=r"split has val/ beside train/, where only test/ is known"):
+        read_folder(tmp_path / "split", Reading())
     with pytest.raises(InputError, match=r"unknown class folder .* 'blue'; did you mean blu"):
         read_folder(write_images(tmp_path / "other"), Reading(classes=("blu", "red")))
 

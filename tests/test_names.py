@@ -2,9 +2,9 @@
 
 import contextlib
 import importlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from test_contract import same
@@ -137,6 +137,39 @@ def test_a_setting_that_is_none_survives_the_file(tmp_path: Path) -> None:
 def test_a_setting_that_no_file_can_hold_is_told() -> None:
     with pytest.raises(moonfl.InputError, match="Several: its field sizes must be bool, int, float, str"):
         Experiment(algorithm=Several())
+    with pytest.raises(moonfl.InputError, match="Either: its field size must be bool, int, float, str"):
+        Experiment(algorithm=Either())
+
+
+@dataclass(frozen=True)
+class Either(moonfl.FedAvg):
+    size: int | str = 1
+
+
+@dataclass(frozen=True)
+class Choosy(moonfl.FedAvg):
+    k: Literal[1, 2, None] = 1
+    square: int = field(init=False, default=1)
+
+    def __post_init__(self) -> None:
+        if self.k == 1:
+            raise ValueError("k must be even, not 1")
+        object.__setattr__(self, "square", (self.k or 0) ** 2)
+
+
+@pytest.mark.parametrize(("word", "k"), [("2", 2), ("none", None)])
+def test_numbers_and_none_to_choose_from_survive_the_file(word: str, k: int | None, tmp_path: Path) -> None:
+    """So do fields that the class works out itself, which cannot be set."""
+    exp = override(Experiment(algorithm=Choosy(2)), [f"k={word}"])
+    assert (exp.algorithm.k, exp.algorithm.square) == (k, (k or 0) ** 2)
+    (tmp_path / "e.toml").write_text(to_toml(exp))
+    assert from_toml(tmp_path / "e.toml") == exp
+    with pytest.raises(moonfl.InputError, match="unknown key 'square'"):
+        override(exp, ["square=3"])
+    with pytest.raises(moonfl.InputError, match=r"algorithm\.k is 1 or 2 or none, not '3'"):
+        override(exp, ["k=3"])
+    with pytest.raises(moonfl.InputError, match="algorithm: k must be even, not 1"):
+        override(exp, ["k=1"])
 
 
 @pytest.mark.parametrize(

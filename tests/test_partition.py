@@ -52,11 +52,14 @@ def test_dirichlet_always_ends(classes: int, per_class: int, beta: float, partie
 
 
 def test_a_draw_that_underflows() -> None:
-    """numpy gives NaN for all parties; each open party then gets the same share."""
+    """numpy gives NaN for all parties; one of those that are open then gets the whole class, as in the limit."""
     stream = np.random.RandomState(0)
     assert any(np.isnan(stream.dirichlet(np.full(7, 1e-4))).all() for _ in range(100))
     for seed in range(20):
         assert covers(dirichlet(labels(3, 3), 7, 1e-4, seed, 1), 9)
+        y = labels(10, 180)
+        parties_of_a_class = (dirichlet(y, 10, 1e-10, seed).counts(y, 10) > 0).sum(axis=0)
+        assert parties_of_a_class.mean() < 2
 
 
 @pytest.mark.parametrize("parties", [1, 10, 1000])
@@ -85,6 +88,10 @@ def test_impossible_request_says_why() -> None:
         InputError, match=r"1000 parties of at least 10 samples need 10000, the data have 100: set parties to 10"
     ):
         dirichlet(labels(10, 10), 1000, 0.5)
+    with pytest.raises(InputError, match=r"set parties to 10 or less$"):
+        dirichlet(labels(10, 10), 1000, 0.5)
+    with pytest.raises(InputError, match=r"set parties to 10 or less, or min_samples to 5 or less$"):
+        dirichlet(labels(10, 10), 20, 0.5)
 
 
 @given(st.integers(1, 300), st.integers(1, 50))

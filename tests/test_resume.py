@@ -13,6 +13,7 @@ import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -268,6 +269,23 @@ def test_a_run_directory_in_use_is_locked(tmp_path: Path, capsys: pytest.Capture
     finally:
         os.close(descriptor)
     assert moonfl.resume(tmp_path / "run", workers=1).rounds[-1]["round"] == 4
+
+
+def test_the_lock_ends_with_the_run_whatever_was_forked_in_it(tmp_path: Path) -> None:
+    children = []
+
+    def fork(fact: Any) -> None:
+        children.append(os.fork())
+        if children[-1] == 0:
+            signal.pause()
+
+    try:
+        moonfl.run(replace(QUICK, rounds=1), tmp_path / "run", workers=1, watch=fork)
+        assert moonfl.resume(tmp_path / "run", workers=1).rounds[-1]["round"] == 1
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def test_ctrl_c_tells_how_to_go_on(tmp_path: Path) -> None:

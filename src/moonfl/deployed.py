@@ -44,6 +44,7 @@ class Blueprint:
     classes: tuple[str, ...]
     preparation: Preparation
     samples: Tensor | Images | None = field(default=None, repr=False)  # a few as stored; None: none are at hand
+    features: tuple[str, ...] = ()  # the columns of a table, in the order they have in a sample
 
     def network(self, params: Params) -> nn.Module:
         """As the run evaluates it: for samples that are prepared."""

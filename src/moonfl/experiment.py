@@ -94,7 +94,7 @@ class Experiment:
     sample_fraction: float = setting(1.0, "the share of parties that take part in a round", above=0, high=1)
     rounds: int = setting(20, "T, communication rounds", low=1)
     epochs: int = setting(10, "E, local epochs", low=1)
-    batch_size: int = setting(64, "samples in a batch", low=1)
+    batch_size: int = setting(64, "samples in a batch", low=1, high=2**31 - 1)
     lr: float = setting(0.01, "step size of the local optimiser", above=0)
     momentum: float = setting(0.9, "momentum of the local optimiser", low=0, below=1)
     weight_decay: float = setting(1e-5, "weight decay of the local optimiser", low=0)
@@ -188,7 +188,7 @@ def to_dict(exp: Experiment) -> dict[str, Any]:
     """Plain values; the algorithm and the server as tables with their name."""
     values = {f.name: getattr(exp, f.name) for f in dataclasses.fields(exp)}
     for part in PARTS:
-        given = dataclasses.asdict(values[part])
+        given = {name: getattr(values[part], name) for name in settings.names(type(values[part]))}
         given |= {key: "none" for key, value in given.items() if value is None}  # left out, it would be the default
         values[part] = {"name": part_name(values[part])} | given
     return {key: value for key, value in values.items() if value is not None}

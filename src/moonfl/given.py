@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import IterableDataset
 
 from . import api, seeds, settings, tree
 from .algorithms import MOON, FedAvg
@@ -152,8 +153,9 @@ def _each(parties: Parties, what: str, kind: int = TRAIN) -> tuple[tuple[str, ..
 
 def _part(where: str, data: object, kind: int, number: int = 0) -> _Part:
     if isinstance(data, TorchDataset):
-        if not hasattr(data, "__len__"):
-            raise InputError(f"{where}: a data set must have a length; {type(data).__name__} has none")
+        if not hasattr(data, "__len__") or isinstance(data, IterableDataset):
+            raise InputError(f"{where}: a data set must have a length and give samples by number; "
+                             f"{type(data).__name__} does not")  # fmt: skip
         with seeds.drawn(0, "augmentation", kind, number):  # by transforms: once, the same in every run
             items = [data[i] for i in range(len(data))]
         if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
@@ -176,6 +178,8 @@ def _part(where: str, data: object, kind: int, number: int = 0) -> _Part:
 
 def _plain(values: object) -> NDArray[np.generic]:
     """An array of objects, as pandas gives for words, is what it holds, if it holds one kind."""
+    if np.ma.is_masked(values):
+        raise ValueError("some of its values are masked; fill them in, or leave their samples out")
     found = np.asarray(values)
     if found.dtype != object or found.size == 0:
         return found

@@ -3,7 +3,7 @@
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -13,7 +13,7 @@ from torch.optim.sgd import sgd
 from . import seeds, tree
 from .data.base import Examples
 from .data.loader import batches
-from .errors import DivergenceError, RunError
+from .errors import DivergenceError, InputError, RunError
 from .experiment import Experiment
 from .task import Task
 from .types import Batch, Frozen, Output, Params, Party, Server, State, Update
@@ -86,6 +86,8 @@ def local_update(
         if not all(bool(torch.isfinite(value).all()) for value in params.values()):
             raise diverged(exp, f"the weights of party {i} are not finite after round {t + 1}")
         kept, extra = exp.algorithm.finish(party, {**params, **buffers}, steps)
+        check_state("keep", kept)
+        check_state("send", extra)
     seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu_start}
     drift = tree.norm(tree.sub(server.params, params))
     metrics = {"loss": loss, "drift": drift, **seconds, **traffic(exp, server, extra)}
@@ -108,6 +110,16 @@ def check_buffers(before: Params, after: Params) -> None:
         raise RunError(
             f"the model makes, drops or reshapes its buffer '{odd}' in training; make it whole when it is built"
         )
+
+
+def check_state(does: str, state: State) -> None:
+    """What `finish` gives is carried by memory, files, processes and messages, which know tensors by name."""
+    for label, params in state.items():
+        if not isinstance(params, Mapping) or not all(isinstance(value, Tensor) for value in params.values()):
+            raise InputError(
+                f"finish gives '{label}' for the party to {does}, which is not a dict of tensors by name; a number "
+                "goes in as torch.tensor(number)"
+            )
 
 
 def placed(party: Party, device: torch.device) -> Party:
@@ -163,7 +175,7 @@ def sgd_step(exp: Experiment, params: list[nn.Parameter], velocity: list[Tensor]
         return
     weights, gradients, velocities = map(list, zip(*moved, strict=True))
     sgd(
-        weights, gradients, velocities, any(g.is_sparse for g in gradients), fused=True,
+        weights, gradients, velocities, fused=True,
         weight_decay=exp.weight_decay, momentum=exp.momentum, lr=exp.lr, dampening=0, nesterov=False, maximize=False,
     )  # fmt: skip
 

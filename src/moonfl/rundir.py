@@ -133,6 +133,7 @@ def locked(directory: Path) -> Iterator[None]:
                 time.sleep(wait)
         yield
     finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing alone would leave it to what was forked meanwhile
         os.close(descriptor)
 
 

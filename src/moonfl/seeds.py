@@ -1,7 +1,9 @@
 """Randomness: one generator for each (seed, purpose, round, party), so order and engine never matter."""
 
 import contextlib
+import os
 import random
+import threading
 import zlib
 from collections.abc import Iterator
 from typing import Literal
@@ -13,8 +15,26 @@ Purpose = Literal["weights", "sampling", "batches", "augmentation", "model", "ev
                   "validation"]  # fmt: skip
 
 
+_turn = threading.RLock()  # what is set for the whole process is set by one of its threads at a time
+
+
+def _new_turn() -> None:
+    global _turn
+    _turn = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_new_turn)  # the thread that had it is not in the child
+
+
+@contextlib.contextmanager
+def turn() -> Iterator[None]:
+    """Until the end of this block no other thread's run draws numbers or sets torch's threads."""
+    with _turn:
+        yield
+
+
 def number(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> int:
-    """A 63-bit seed made of the whole combination."""
+    """A seed made of the whole combination; torch's generator on the CPU takes the lower 32 bits of it."""
     words = np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), round, party]).generate_state(2, np.uint32)
     return (int(words[0]) << 31) ^ int(words[1])
 
@@ -29,8 +49,8 @@ def drawn(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> Iterat
     """The same for what somebody's own code draws in this block from the global generators of torch, numpy and Python;
     on the CPU their streams outside of it go on as if it had not been.
     """
-    own, of_numpy, of_python = number(seed, purpose, round, party), np.random.get_state(), random.getstate()
-    with torch.random.fork_rng(devices=[]):
+    with turn(), torch.random.fork_rng(devices=[]):
+        own, of_numpy, of_python = number(seed, purpose, round, party), np.random.get_state(), random.getstate()
         torch.manual_seed(own)
         np.random.seed(own % 2**32)
         random.seed(own)

@@ -42,7 +42,8 @@ def hints_of(cls: Any) -> dict[str, Any]:
 
 
 def names(cls: type) -> list[str]:
-    return [f.name for f in dataclasses.fields(cls)]
+    """Of what can be set: not the fields that a class works out itself."""
+    return [f.name for f in dataclasses.fields(cls) if f.init]
 
 
 def convert(cls: type, name: str, value: object, label: str) -> Any:
@@ -51,7 +52,7 @@ def convert(cls: type, name: str, value: object, label: str) -> Any:
     field = next(f for f in dataclasses.fields(cls) if f.name == name)
     try:
         result = _as_type(hint, value)
-    except (TypeError, ValueError, KeyError, OverflowError):
+    except (TypeError, ValueError, KeyError, OverflowError, StopIteration):
         raise InputError(f"{label} is {allowed(hint)}, not {value!r}") from None
     limits = field.metadata.get("limits", Limits())
     if isinstance(result, int | float) and not isinstance(result, bool) and not limits.hold(result):
@@ -84,15 +85,22 @@ def build(cls: type[T], values: dict[str, object], prefix: str) -> T:
         if name not in names(cls):
             raise unknown("key", prefix + name, [prefix + n for n in names(cls)])
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # a dataclass, as its callers see to
-        if field.name not in values and field.default is field.default_factory is dataclasses.MISSING:
+        needed = field.init and field.default is field.default_factory is dataclasses.MISSING
+        if needed and field.name not in values:
             raise InputError(f"{prefix}{field.name} has no default; set it")
-    return cls(**{name: convert(cls, name, value, prefix + name) for name, value in values.items()})
+    converted = {name: convert(cls, name, value, prefix + name) for name, value in values.items()}
+    try:
+        return cls(**converted)
+    except InputError:
+        raise
+    except ValueError as error:  # its own rule
+        raise InputError(f"{prefix.removesuffix('.') or 'experiment'}: {error}") from None
 
 
 def allowed(hint: Any) -> str:
     """What a type admits, in words."""
     if get_origin(hint) is Literal:
-        return " or ".join(map(str, get_args(hint)))
+        return " or ".join(map(written, get_args(hint)))
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join("none" if part is type(None) else allowed(part) for part in get_args(hint))
     return {bool: "true or false", int: "a whole number", float: "a number", str: "a text that is not empty"}[hint]
@@ -102,20 +110,23 @@ def shown(field: "dataclasses.Field[Any]") -> str:
     """The default of a setting, as it is written on a command line."""
     if field.default is dataclasses.MISSING:
         return f"{getattr(field.default_factory, '__name__', '')}()"
-    if field.default is None or isinstance(field.default, bool):
-        return str(field.default).lower()
-    return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+    return f"{field.default:g}" if isinstance(field.default, float) else written(field.default)
+
+
+def written(value: object) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _is_plain(hint: Any) -> bool:
     if get_origin(hint) in (Union, types.UnionType):
-        return all(part is type(None) or _is_plain(part) for part in get_args(hint))
+        kinds = [part for part in get_args(hint) if part is not type(None)]
+        return len(kinds) == 1 and _is_plain(kinds[0])
     return hint in (bool, int, float, str) or get_origin(hint) is Literal
 
 
 def _as_type(hint: Any, value: Any) -> object:
-    if get_origin(hint) is Literal and value in get_args(hint):
-        return value
+    if get_origin(hint) is Literal:
+        return next(one for one in get_args(hint) if value == one or value == written(one))
     if get_origin(hint) in (Union, types.UnionType):
         inner = next(part for part in get_args(hint) if part is not type(None))
         return None if value in (None, "none") else _as_type(inner, value)

@@ -21,8 +21,8 @@ from .data.partition import Index, Partition, by_column, dirichlet, held_out, ii
 from .deployed import SAMPLES, Blueprint
 from .errors import InputError, unknown
 from .experiment import HOLDOUT, Experiment
-from .models import Own, build_model
-from .models.base import has_batch_norm, laid_out, standardises
+from .models import ENCODERS, Own, build_model
+from .models.base import dense, has_batch_norm, is_batch_norm, laid_out, standardises
 from .scores import Score, Tally, score, tally, total
 from .types import Batch, Params
 
@@ -42,6 +42,7 @@ class Task:
     test_party: Tensor | None = None  # whose sample each of the test set is, where parties hold them out
     validation: Examples | None = None  # what parties keep apart to choose a round by
     scales: tuple[Tensor, Tensor] | None = None  # mean and deviation of the federation, where the model standardises
+    features: tuple[str, ...] = ()  # the columns of a table, in the order they have in x
 
     def init_model(self, seed: int) -> tuple[Params, Params]:
         """w^0 and its buffers: the same for every algorithm."""
@@ -96,7 +97,7 @@ class Task:
         parties = [self.parties[i] for i in range(len(self.parties))]
         counts = [self.counts(party) for party in parties]
         shape, dtype = parties[0].x.shape[1:], str(parties[0].x.dtype).removeprefix("torch.")
-        names = {"names": list(self.names)} if self.names else {}
+        names = {key: list(of) for key, of in (("names", self.names), ("features", self.features)) if of}
         return {
             "classes": list(self.classes), "counts": counts, **names, "shape": list(shape), "dtype": dtype,
             "sha256": hash_of(*parties, *self.held.values()),
@@ -106,7 +107,8 @@ class Task:
         """What makes a model of its weights when the run is over; of the data it keeps a few test samples alone."""
         x = self.test.take(torch.arange(min(SAMPLES, len(self.test.y)))).x
         samples = x if len(x) > 0 else None
-        return Blueprint(self.build, tuple(x.shape[1:]), x.dtype, self.classes, self.preparation, samples)
+        shape = tuple(x.shape[1:])
+        return Blueprint(self.build, shape, x.dtype, self.classes, self.preparation, samples, self.features)
 
     def counts(self, examples: Examples) -> list[int]:
         """Samples of each class."""
@@ -124,13 +126,17 @@ def hash_of(*parts: Examples) -> str:
 
 def make_partition(exp: Experiment, data: Dataset) -> Partition:
     labels = data.train.y.cpu().numpy()
-    if exp.partition == "iid":
-        return iid(len(labels), exp.parties, exp.partition_seed)
     if exp.column is not None:
         if exp.column not in data.columns:
             raise unknown(f"column of {exp.dataset}", exp.column, data.columns or ["none: these data have no columns"])
         return by_column(data.columns[exp.column], exp.parties, exp.column)
-    return dirichlet(labels, exp.parties, exp.beta, exp.partition_seed, exp.min_samples)
+    if exp.partition == "iid":
+        made = iid(len(labels), exp.parties, exp.partition_seed)
+    else:
+        made = dirichlet(labels, exp.parties, exp.beta, exp.partition_seed, exp.min_samples)
+    own = " or ".join(f"column={name}" for name in [*data.columns][:3])
+    unused = f"samples are dealt to parties anew; {own} would take parties from the data" if own else ""
+    return replace(made, note="; ".join(filter(None, (made.note, unused))))
 
 
 def make_task(exp: Experiment, data: Dataset | None = None, model: Own | None = None) -> Task:
@@ -155,7 +161,7 @@ def make_task(exp: Experiment, data: Dataset | None = None, model: Own | None = 
     shared = scales(map(moments, parties), shape) if network.standardises else None
     return Task(
         network.build, parties, test.to(exp.device), data.preparation, network.batch_norm, data.classes,
-        partition.note, partition.names, party, validation, shared,
+        partition.note, partition.names, party, validation, shared, data.features,
     )  # fmt: skip
 
 
@@ -206,16 +212,35 @@ def make_builder(
             str(exp.model) if model is None else model, shape, classes, exp.head, exp.out_dim,
             torch.float32 if pixels else dtype, like,
         )  # fmt: skip
-        return laid_out(made.to(exp.device), torch.channels_last)
+        return laid_out(dense(made.to(exp.device)), torch.channels_last)
 
     made = tree.made(build)
+    check_model(made, None if exp.model in ENCODERS else tree.made(build))
     if exp.standardise and not standardises(made):
         raise InputError("standardise=true: a model that gives (z, logits) itself takes samples as they are")
-    if not tree.params_of(made):
-        raise InputError("the model has no parameter that can be trained: all of them are frozen, or there are none")
-    if any(param.is_complex() for param in tree.params_of(made).values()):
-        raise InputError("the model has complex parameters, which cannot be trained here; use pairs of real ones")
     batch_norm = has_batch_norm(made)
     if batch_norm and exp.batch_size == 1:
         raise InputError(f"batch_size=1 cannot train model={exp.model}: its BatchNorm needs at least 2 samples")
     return Network(build, batch_norm, standardises(made))
+
+
+def check_model(model: nn.Module, another: nn.Module | None) -> None:
+    """What cannot be trained here is told before the first round; `another`: made likewise, where it is a user's."""
+    if not tree.params_of(model):
+        raise InputError("the model has no parameter that can be trained: all of them are frozen, or there are none")
+    if any(param.is_complex() for param in tree.params_of(model).values()):
+        raise InputError("the model has complex parameters, which cannot be trained here; use pairs of real ones")
+    shared = tree.shared(model, another) if another is not None else None
+    if shared is not None:
+        raise InputError(
+            f"what makes the model gives the same tensor '{shared}' every time, so that models would change each "
+            "other; make all of it anew, by copy.deepcopy where it was loaded once, or give the module itself"
+        )
+    for name, layer in model.named_modules():
+        if is_batch_norm(layer) and layer.running_mean is None:
+            raise InputError(
+                f"BatchNorm '{name}' keeps no running statistics, so that what it gives for a sample depends on the "
+                "samples beside it; set track_running_stats=True, or use GroupNorm"
+            )
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse:
+            raise InputError(f"layer '{name}' has sparse gradients, which cannot be trained here; set sparse=False")

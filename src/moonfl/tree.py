@@ -45,6 +45,13 @@ def buffers_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: v for name, v in model.state_dict(keep_vars=True).items() if id(v) not in trainable}
 
 
+def shared(model: nn.Module, another: nn.Module) -> str | None:
+    """The name of a tensor of the first whose memory the second has too."""
+    tensors, others = ({**params_of(of), **buffers_of(of)} for of in (model, another))
+    taken = {tensor.untyped_storage().data_ptr() for tensor in others.values() if tensor.numel() > 0}
+    return next((name for name, tensor in tensors.items() if tensor.untyped_storage().data_ptr() in taken), None)
+
+
 def copy(a: Params) -> Params:
     """Fresh contiguous tensors on the CPU, whatever layout and device the module has: what travels and is kept is
     there, and sums over it go in one order everywhere.

@@ -22,6 +22,9 @@ def read_folder(folder: Path, reading: Reading) -> Dataset:
             f"{folder} is not a folder; dataset=folder wants data_dir to be one with a folder for each class"
         )
     parts = [folder / "train", folder / "test"] if (folder / "train").is_dir() else [folder]
+    odd = next((inner.name for inner in _folders(folder) if len(parts) == 2 and inner not in parts), None)
+    if odd is not None:
+        raise InputError(f"{folder} has {odd}/ beside train/, where only test/ is known; rename it, or take it away")
     names = _classes(parts[0], reading)
     found = [_files(part, names) for part in parts if part.is_dir()]
     size = _size([path for files in found for path, _, _ in files], reading.image_size)

@@ -49,11 +49,15 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
 def _load(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: np.asarray(file[name]) for name in file.files}
+            return {name: _words(np.asarray(file[name])) for name in file.files}
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except Exception as error:  # a damaged or foreign file raises nearly anything
         raise InputError(f"{path} is not an .npz file of plain arrays ({error})") from None
+
+
+def _words(values: NDArray[np.generic]) -> NDArray[np.generic]:
+    return values.astype(np.str_) if values.dtype.kind == "S" else values
 
 
 def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple[str, ...]) -> None:
@@ -67,17 +71,22 @@ def classes_of(labels: list[NDArray[np.generic]]) -> tuple[str, ...]:
     """Whole numbers are classes from 0 to the largest; words are their own names, by the alphabet."""
     if len({part.dtype.kind in "US" for part in labels if part.size > 0}) > 1:
         raise InputError("some labels are words and others are numbers; give all of them as words, or all as numbers")
-    y = np.concatenate([part.ravel() for part in labels])
-    y = y.astype(np.int64) if y.dtype.kind == "b" else y
-    if y.dtype.kind in "US":
-        return tuple(str(name) for name in np.unique(y.astype(np.str_)))
-    largest = int(y.max()) if np.issubdtype(y.dtype, np.integer) and y.size > 0 else -1
-    if largest >= FEW and len(np.unique(y)) <= largest / 2:
+    words, whole = _different(labels, "US", np.str_), _different(labels, "biu", np.int64)
+    if words.size > 0:
+        return tuple(map(str, words))
+    largest = int(whole.max(initial=-1))
+    if largest >= FEW and len(whole) <= largest / 2:
         raise InputError(
-            f"labels go up to {largest}, but only {len(np.unique(y))} different ones occur; number the classes from 0, "
+            f"labels go up to {largest}, but only {len(whole)} different ones occur; number the classes from 0, "
             "or give words"
         )
     return tuple(str(k) for k in range(largest + 1))
+
+
+def _different(labels: list[NDArray[np.generic]], kinds: str, as_type: type[np.generic]) -> NDArray[np.generic]:
+    """Of those that are of these kinds, each once."""
+    found = [part.astype(as_type).ravel() for part in labels if part.dtype.kind in kinds]
+    return np.unique(np.concatenate(found)) if found else np.empty(0, as_type)
 
 
 def examples(

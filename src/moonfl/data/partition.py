@@ -35,9 +35,10 @@ def dirichlet(labels: Index, parties: int, beta: float, seed: int = 0, min_sampl
     """
     total = len(labels)
     if total < parties * min_samples:
+        lower = f", or min_samples to {total // parties} or less" if total >= parties else ""
         raise InputError(
             f"{parties} parties of at least {min_samples} samples need {parties * min_samples}, the data have {total}: "
-            f"set parties to {total // min_samples} or less, or min_samples to {total // parties} or less"
+            f"set parties to {total // min_samples} or less{lower}"
         )
     stream = np.random.RandomState(seed)
     for _ in range(MAX_DRAWS):
@@ -59,7 +60,7 @@ def _draw(stream: np.random.RandomState, labels: Index, parties: int, beta: floa
         drawn = stream.dirichlet(np.full(parties, beta))
         shares = np.where(open_ & np.isfinite(drawn), drawn, 0.0)
         if shares.sum() == 0:  # a tiny beta: all the mass fell on closed parties, or the draw underflowed to NaN
-            shares = open_.astype(float)
+            shares[stream.choice(np.flatnonzero(open_))] = 1.0
         cuts = (np.cumsum(shares / shares.sum()) * len(samples)).astype(int)[:-1]
         for j, piece in enumerate(np.split(samples, cuts)):
             held[j].append(piece)

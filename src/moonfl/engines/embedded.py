@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
+from .. import seeds
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..scores import Score
@@ -16,12 +17,13 @@ from ..types import Server, Update
 @contextmanager
 def one_thread() -> Iterator[None]:
     """The number of torch threads changes the order of sums, so everywhere it is one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    with seeds.turn():
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 class Embedded:

@@ -54,7 +54,7 @@ def write(path: Path, artifact: Artifact) -> None:
     head = {
         "version": metadata.version("moonfl"), "name": artifact.name, "round": artifact.fact["round"],
         "experiment": settings, "shape": made.shape, "dtype": str(made.dtype), "classes": made.classes,
-        "preparation": prepared,
+        "preparation": prepared, **({"features": made.features} if made.features else {}),
     }  # fmt: skip
     tensors = dict(tree.copy(artifact.params))
     path.write_bytes(save(tensors, {HEAD: json.dumps(head)}))  # a file by safetensors' own hand is its owner's alone
@@ -140,6 +140,7 @@ def explained(artifact: Artifact) -> str:
     pixels = f", pixels from 0 to {made.preparation.scale:g}" if made.deployed(artifact.params).preparation else ""
     stored = described(made.dtype, made.shape)
     network = ", model" if is_own(str(exp.model)) else ""
+    columns = f"\nColumns of the table in the order of a sample: {', '.join(made.features)}.\n" if made.features else ""
     return f"""# A model trained by federated learning
 
 {artifact.model[0].upper()}{artifact.model[1:]}; {part_name(exp.algorithm)} over {exp.parties} parties on
@@ -160,4 +161,4 @@ print(logits.argmax(dim=1))
 ```
 
 Classes in the order of the logits: {", ".join(made.classes)}.
-"""
+{columns}"""

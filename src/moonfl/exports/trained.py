@@ -79,6 +79,7 @@ def blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
         told |= told["sites"][0] if "sites" in told else {}
         classes = tuple(str(name) for name in told["classes"])
         noted = sample(told) if "shape" in told else None
+        features = tuple(str(name) for name in told.get("features", ()))
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(
             f"{path} is missing or damaged ({error}); it says what samples and classes there are"
@@ -91,7 +92,7 @@ def blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
     build = make_builder(exp, shape, dtype, len(classes)).build
     preparation = data.preparation if data else source(exp.dataset).preparation or by_type(dtype, len(shape))
     held = (data.test or data.train) if data else None
-    return Blueprint(build, shape, dtype, classes, preparation, held and held.x)
+    return Blueprint(build, shape, dtype, classes, preparation, held and held.x, features)
 
 
 def _data(exp: Experiment, data_dir: str | None) -> Dataset | None:

@@ -1,5 +1,7 @@
 """The network of the paper: base encoder, projection head, output layer."""
 
+from typing import TypeGuard
+
 import torch
 from torch import Tensor, nn
 
@@ -66,8 +68,22 @@ def laid_out(model: nn.Module, layout: torch.memory_format) -> nn.Module:
     return model.to(memory_format=layout)  # type: ignore[call-overload, no-any-return]  # torch's stubs know it not
 
 
+def dense(model: nn.Module) -> nn.Module:
+    """The model with parameters that are cut out of larger tensors in memory of their own: torch's fused step of SGD
+    takes what follows in memory for what follows in the parameter.
+    """
+    for param in model.parameters():
+        if torch.empty_like(param).stride() != param.stride():
+            param.data = param.data.clone()
+    return model
+
+
 def has_batch_norm(model: nn.Module) -> bool:
-    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
+    return any(map(is_batch_norm, model.modules()))
+
+
+def is_batch_norm(layer: nn.Module) -> TypeGuard[nn.modules.batchnorm._BatchNorm]:
+    return isinstance(layer, nn.modules.batchnorm._BatchNorm)
 
 
 def standardises(model: nn.Module) -> bool:
