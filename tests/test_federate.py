@@ -1,7 +1,7 @@
 """moonfl.federate: somebody's arrays and modules; and every encoder with every method."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, TensorDataset
 
 import moonfl
-from moonfl import MOON, Experiment, InputError
+from moonfl import MOON, Experiment, InputError, RunError
 from moonfl.algorithms import ALGORITHMS
 from moonfl.given import TEST, _each
 from moonfl.models import ENCODERS, resnet
@@ -349,7 +349,27 @@ class Counts(moonfl.FedAvg):
         return {"n": {"steps": steps}}, {}
 
 
-SHARED = nn.Linear(5, 8)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_method_keeps_is_tensors(workers: int) -> None:
+    with pytest.raises(RunError, match="finish gives 'n' for the party to keep, which is not a dict of tensors"):
+        moonfl.federate(encoder, PARTIES, algorithm=Counts(), **QUICK | {"workers": workers})
+
+
+SHARED, NORM = nn.Linear(5, 8), nn.BatchNorm1d(8, affine=False)
+VECTORS = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
+
+
+def test_what_is_never_trained_may_be_shared() -> None:
+    """Such as vectors that were loaded once, whether or not their gradients would be sparse."""
+
+    def looked_up(vectors: Callable[[], Tensor]) -> nn.Module:
+        return nn.Sequential(nn.EmbeddingBag.from_pretrained(vectors(), sparse=True), nn.Linear(8, 4))
+
+    parties = made((5,), np.int64)
+    once, anew = (
+        moonfl.federate(lambda of=of: looked_up(of), parties, **QUICK) for of in (lambda: VECTORS, VECTORS.clone)
+    )
+    assert same(once.models, anew.models)
 
 
 class Words(nn.Module):
@@ -407,13 +427,12 @@ WRONG = [
     ({"parties": [Stream()]}, "must have a length and give samples by number; Stream does not"),
     ({"parties": [(np.ma.masked_greater(clusters(9, 0)[0], 1100), clusters(9, 0)[1])]}, "party 0: some .* are masked"),
     ({"parties": [clusters(9, 0), (np.zeros((4, 5)), np.zeros(4))]}, "party 1: y holds float64"),
-    ({"model": lambda: nn.Sequential(SHARED, nn.Linear(8, 4))}, "same tensor 'encoder.0.weight' every time"),
+    ({"model": lambda: nn.Sequential(SHARED, nn.Linear(8, 4))}, "the same 'encoder.0.weight' every time"),
+    ({"model": lambda: nn.Sequential(nn.Linear(5, 8), NORM)}, "the same 'encoder.1' every time"),
     ({"model": lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, track_running_stats=False))},
      "BatchNorm 'encoder.1' keeps no running statistics"),
     ({"model": lambda: Words(sparse=True), "parties": made((5,), np.int64)}, "'encoder.table' has sparse gradients"),
     ({"batch_size": 10**19}, "batch_size must be >= 1 and <= 2.14748e"),
-    ({"algorithm": Counts()}, "finish gives 'n' for the party to keep, which is not a dict of tensors by name"),
-    ({"algorithm": Counts(), "workers": 2}, "finish gives 'n' for the party to keep"),
     ({"parties": made((1, 4, 4), np.uint8), "test": made((1, 4, 4), np.float32)[0]},
      "the test set has samples of float32, party 0 of uint8"),
     ({"parties": [*made((1, 4, 4), np.uint8), *made((1, 4, 4), np.float32)]},

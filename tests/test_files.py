@@ -123,7 +123,9 @@ def test_arrays_with_columns_and_words_for_labels(tmp_path: Path) -> None:
     assert data.classes == ("a", "b", "c")
     assert data.train.y.tolist() == [1, 0, 1, 2]
     assert data.columns.keys() == {"person"}
-    np.savez(path, x=np.eye(3), y=np.array([b"cat", b"dog", b"cat"]), classes=np.array([b"dog", b"cat"]))
+    words = {"y": np.array([b"cat", b"dog", b"cat"]), "classes": np.array([b"dog", b"cat"])}
+    np.savez(path, x=np.eye(3), **words, town=np.array(["Köln".encode()] * 3), digest=np.array([b"\xff\x00\xfe"] * 3))
+    assert read_npz(path).columns["town"].tolist() == ["Köln"] * 3
     assert (read_npz(path).classes, read_npz(path).train.y.tolist()) == (("dog", "cat"), [1, 0, 1])
 
 

@@ -147,6 +147,15 @@ class Either(moonfl.FedAvg):
 
 
 @dataclass(frozen=True)
+class Number(moonfl.FedAvg):
+    c: int | float | None = 0.5
+
+
+def test_a_whole_number_is_a_number() -> None:
+    assert [override(Experiment(algorithm=Number(2)), [f"c={c}"]).algorithm.c for c in ("2", "0.25")] == [2.0, 0.25]
+
+
+@dataclass(frozen=True)
 class Choosy(moonfl.FedAvg):
     k: Literal[1, 2, None] = 1
     square: int = field(init=False, default=1)

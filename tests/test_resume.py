@@ -277,7 +277,10 @@ def test_the_lock_ends_with_the_run_whatever_was_forked_in_it(tmp_path: Path) ->
     def fork(fact: Any) -> None:
         children.append(os.fork())
         if children[-1] == 0:
-            signal.pause()
+            try:
+                signal.pause()
+            finally:
+                os._exit(0)
 
     try:
         moonfl.run(replace(QUICK, rounds=1), tmp_path / "run", workers=1, watch=fork)

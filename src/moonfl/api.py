@@ -48,7 +48,8 @@ def run(
     """Run an experiment; with `out`, keep its facts in that directory (`force`: overwrite a run that is there).
 
     `workers` processes train the parties, by default one per core. Above `state_memory` bytes, by default a quarter of
-    what is free, party states are on disk. The results are the same for any number of either.
+    what is free, party states are on disk. The results are the same for any number of either. Runs in several threads
+    of a process take turns, a party at a time; to run side by side they need processes.
     `watch` is called with each round's facts. `task` is what `make_task` made of the experiment, where that is at hand.
     `engine` makes one that trains elsewhere than in processes of this machine.
     """

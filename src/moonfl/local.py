@@ -13,7 +13,7 @@ from torch.optim.sgd import sgd
 from . import seeds, tree
 from .data.base import Examples
 from .data.loader import batches
-from .errors import DivergenceError, InputError, RunError
+from .errors import DivergenceError, RunError
 from .experiment import Experiment
 from .task import Task
 from .types import Batch, Frozen, Output, Params, Party, Server, State, Update
@@ -116,7 +116,7 @@ def check_state(does: str, state: State) -> None:
     """What `finish` gives is carried by memory, files, processes and messages, which know tensors by name."""
     for label, params in state.items():
         if not isinstance(params, Mapping) or not all(isinstance(value, Tensor) for value in params.values()):
-            raise InputError(
+            raise RunError(
                 f"finish gives '{label}' for the party to {does}, which is not a dict of tensors by name; a number "
                 "goes in as torch.tensor(number)"
             )

@@ -121,7 +121,7 @@ def holds_a_run(out: Path) -> bool:
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """This run directory for us alone; the lock goes with the process that holds it, however that ends."""
-    descriptor = os.open(directory, os.O_RDONLY)
+    descriptor, owner = os.open(directory, os.O_RDONLY), os.getpid()
     try:
         for wait in (0.1, 0.4, 1.5, None):  # the workers of a run that was killed need a moment to end
             try:
@@ -133,7 +133,8 @@ def locked(directory: Path) -> Iterator[None]:
                 time.sleep(wait)
         yield
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing alone would leave it to what was forked meanwhile
+        if os.getpid() == owner:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing alone would leave it to what was forked meanwhile
         os.close(descriptor)
 
 

@@ -119,17 +119,23 @@ def written(value: object) -> str:
 
 def _is_plain(hint: Any) -> bool:
     if get_origin(hint) in (Union, types.UnionType):
-        kinds = [part for part in get_args(hint) if part is not type(None)]
-        return len(kinds) == 1 and _is_plain(kinds[0])
+        return _inner(hint) is not None and _is_plain(_inner(hint))
     return hint in (bool, int, float, str) or get_origin(hint) is Literal
+
+
+def _inner(hint: Any) -> Any:
+    """What a union has beside None, where that is one thing; a whole number is a number."""
+    kinds = {part for part in get_args(hint) if part is not type(None)}
+    if kinds == {int, float}:
+        return float
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _as_type(hint: Any, value: Any) -> object:
     if get_origin(hint) is Literal:
         return next(one for one in get_args(hint) if value == one or value == written(one))
     if get_origin(hint) in (Union, types.UnionType):
-        inner = next(part for part in get_args(hint) if part is not type(None))
-        return None if value in (None, "none") else _as_type(inner, value)
+        return None if value in (None, "none") else _as_type(_inner(hint), value)
     if hint is bool:
         return value if isinstance(value, bool) else {"true": True, "false": False}[value]
     number = isinstance(value, numbers.Real | str) and not isinstance(value, bool)

@@ -134,7 +134,8 @@ def make_partition(exp: Experiment, data: Dataset) -> Partition:
         made = iid(len(labels), exp.parties, exp.partition_seed)
     else:
         made = dirichlet(labels, exp.parties, exp.beta, exp.partition_seed, exp.min_samples)
-    own = " or ".join(f"column={name}" for name in [*data.columns][:3])
+    few = [name for name, values in data.columns.items() if 2 * len(np.unique(values)) <= len(values)]
+    own = " or ".join(f"column={name}" for name in few[:3])
     unused = f"samples are dealt to parties anew; {own} would take parties from the data" if own else ""
     return replace(made, note="; ".join(filter(None, (made.note, unused))))
 
@@ -158,6 +159,7 @@ def make_task(exp: Experiment, data: Dataset | None = None, model: Own | None = 
     parties = [train.take(torch.from_numpy(part)) for part in parts]
     shape, dtype = tuple(train.x.shape[1:]), train.x.dtype
     network = make_builder(exp, shape, dtype, len(data.classes), model)
+    check_model(network.build, exp.model not in ENCODERS and not isinstance(model, nn.Module))
     shared = scales(map(moments, parties), shape) if network.standardises else None
     return Task(
         network.build, parties, test.to(exp.device), data.preparation, network.batch_norm, data.classes,
@@ -215,7 +217,6 @@ def make_builder(
         return laid_out(dense(made.to(exp.device)), torch.channels_last)
 
     made = tree.made(build)
-    check_model(made, None if exp.model in ENCODERS else tree.made(build))
     if exp.standardise and not standardises(made):
         raise InputError("standardise=true: a model that gives (z, logits) itself takes samples as they are")
     batch_norm = has_batch_norm(made)
@@ -224,17 +225,18 @@ def make_builder(
     return Network(build, batch_norm, standardises(made))
 
 
-def check_model(model: nn.Module, another: nn.Module | None) -> None:
-    """What cannot be trained here is told before the first round; `another`: made likewise, where it is a user's."""
+def check_model(build: Callable[[], nn.Module], own: bool) -> None:
+    """What cannot be trained here is told before the first round; `own`: a function of the user's makes it."""
+    model = tree.made(build)
     if not tree.params_of(model):
         raise InputError("the model has no parameter that can be trained: all of them are frozen, or there are none")
     if any(param.is_complex() for param in tree.params_of(model).values()):
         raise InputError("the model has complex parameters, which cannot be trained here; use pairs of real ones")
-    shared = tree.shared(model, another) if another is not None else None
+    shared = tree.shared(model, tree.made(build)) if own else None
     if shared is not None:
         raise InputError(
-            f"what makes the model gives the same tensor '{shared}' every time, so that models would change each "
-            "other; make all of it anew, by copy.deepcopy where it was loaded once, or give the module itself"
+            f"what makes the model gives the same '{shared}' every time, so that models would change each other; make "
+            "what is trained anew, by copy.deepcopy where it was loaded once, or give the module itself"
         )
     for name, layer in model.named_modules():
         if is_batch_norm(layer) and layer.running_mean is None:
@@ -242,5 +244,5 @@ def check_model(model: nn.Module, another: nn.Module | None) -> None:
                 f"BatchNorm '{name}' keeps no running statistics, so that what it gives for a sample depends on the "
                 "samples beside it; set track_running_stats=True, or use GroupNorm"
             )
-        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse:
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse and layer.weight.requires_grad:
             raise InputError(f"layer '{name}' has sparse gradients, which cannot be trained here; set sparse=False")

@@ -46,10 +46,11 @@ def buffers_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def shared(model: nn.Module, another: nn.Module) -> str | None:
-    """The name of a tensor of the first whose memory the second has too."""
-    tensors, others = ({**params_of(of), **buffers_of(of)} for of in (model, another))
-    taken = {tensor.untyped_storage().data_ptr() for tensor in others.values() if tensor.numel() > 0}
-    return next((name for name, tensor in tensors.items() if tensor.untyped_storage().data_ptr() in taken), None)
+    """The name of what training the first would change of the second: a parameter, or a module with buffers."""
+    memory = {p.untyped_storage().data_ptr() for p in params_of(another).values() if p.numel() > 0}
+    modules = {id(module) for module in another.modules() if module._buffers}
+    params = (name for name, p in params_of(model).items() if p.untyped_storage().data_ptr() in memory)
+    return next(params, next((name for name, module in model.named_modules() if id(module) in modules), None))
 
 
 def copy(a: Params) -> Params:

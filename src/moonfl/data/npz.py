@@ -18,7 +18,7 @@ Arrays = dict[str, NDArray[np.generic]]
 
 
 def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
-    found = _load(path)
+    found = {name: _words(values) for name, values in _load(path).items()}
     for name in ("x", "y"):
         if name not in found:
             raise InputError(f"{path} has no array '{name}'; it has {', '.join(found) or 'none'}")
@@ -49,7 +49,7 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
 def _load(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: _words(np.asarray(file[name])) for name in file.files}
+            return {name: np.asarray(file[name]) for name in file.files}
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except Exception as error:  # a damaged or foreign file raises nearly anything
@@ -57,7 +57,10 @@ def _load(path: Path) -> Arrays:
 
 
 def _words(values: NDArray[np.generic]) -> NDArray[np.generic]:
-    return values.astype(np.str_) if values.dtype.kind == "S" else values
+    """Bytes as text, whatever they are."""
+    if values.dtype.kind != "S":
+        return values
+    return np.char.decode(values.astype(np.bytes_), "utf-8", "backslashreplace")
 
 
 def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple[str, ...]) -> None:

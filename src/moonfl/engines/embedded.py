@@ -36,19 +36,19 @@ class Embedded:
         """The updates of the chosen parties, in the order chosen."""
         updates: list[Update] = []
         self.states.clear_parked()
-        with one_thread():
-            for i in chosen:
-                state = self.states.before(i, t)
+        for i in chosen:
+            state = self.states.before(i, t)
+            with one_thread():
                 update, kept = local_update(self.exp, self.task, self.bench, server, state, i, t)
-                self.states.keep(i, t, kept)
-                updates.append(self.states.park(update))
+            self.states.keep(i, t, kept)
+            updates.append(self.states.park(update))
         return updates
 
     def evaluate(self, server: Server) -> dict[str, Score]:
         """The score of every deployed model."""
         scores, all_chunks = {}, range(len(self.task.chunks()))
-        with one_thread():
-            for name, params in self.exp.algorithm.deployed(server).items():
+        for name, params in self.exp.algorithm.deployed(server).items():
+            with one_thread():
                 self.bench.clear()
                 model = self.bench.module(params)
                 scores[name] = self.task.score(self.task.evaluate_chunks(model, all_chunks))

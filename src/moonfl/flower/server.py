@@ -24,10 +24,11 @@ from ..data.moments import scales
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
 from ..experiment import Experiment, from_toml
+from ..models import ENCODERS
 from ..record import Result
 from ..rundir import PARTITION
 from ..states import States
-from ..task import Task, hash_of, make_builder
+from ..task import Task, check_model, hash_of, make_builder
 from .client import Site, client_app
 from .records import MARK, Facts, RefusedError, check_site, moments_of
 from .roll import Roll, Rules
@@ -158,6 +159,7 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: Dataset | None) -> At
     if dtype is None:
         raise InputError(f"the sites have samples of type {sites[0]['dtype']}; only bytes and float32 are known here")
     network = make_builder(exp, shape, dtype, len(classes))
+    check_model(network.build, exp.model not in ENCODERS)
     try:
         shared = scales([moments_of(facts) for facts in sites], shape) if network.standardises else None
     except RefusedError as error:  # one that said nothing of them at all

@@ -23,7 +23,7 @@ from .client import Site, client_app
 from .roll import Roll, Rules
 from .sites import Sites
 
-WEEK = 7 * 86400.0
+HOUR, WEEK = 3600.0, 7 * 86400.0
 RUN = "simulation"  # its states lie in the folder of the run, so no other name is needed
 
 
@@ -75,7 +75,7 @@ def simulate(
 
 def simulated_sites(grid: Grid, exp: Experiment, task: Task, states: States, out: Path, stop: threading.Event) -> Sites:
     """Every party must answer: nothing is lost on the way, so a failure is a fault of the run's own."""
-    rules = Rules(WEEK, exp.parties, wait=120.0, attempts=1, query=WEEK)
+    rules = Rules(WEEK, exp.parties, wait=120.0, attempts=1, query=HOUR)
     roll = Roll(grid, exp.parties, rules, tell=lambda line: None, stop=stop)
     roll.wait_for(lambda present: len(present) == exp.parties, "and a simulation needs all of them")
     for i, facts in roll.known.items():
