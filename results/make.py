@@ -106,17 +106,19 @@ def of_target(name: str, there: dict[str, Run]) -> tuple[list[Entry], beside.Run
 
 
 def tables(there: dict[str, Run]) -> list[Table]:
-    """Table 1; of the others those that say more than it."""
-    made = []
-    first = {exp for e in TARGETS["table1"].entries(DATASET) for exp in e.trials.values()}
+    """Table 1; of the others those that say more than the ones before."""
+    made: list[Table] = []
+    told: set[Experiment] = set()
     for name in ("table1", *VARIANTS):
         target = TARGETS[name]
         entries, runs = of_target(name, there)
         columns = {e.column for e in target.entries(DATASET)}
         entries = [e for e in entries if {other.column for other in entries if other.row == e.row} == columns]
-        if name == "table1" or any(exp not in first for e in entries for exp in e.trials.values()):
+        shown = {exp for e in entries for exp in e.trials.values()}
+        if not shown <= told:
             table, *grids = beside.tables(target, name, f"{target.where}: {target.title}", entries, runs, small=False)
             made += [with_commands(table, entries, runs), *grids]
+            told |= shown
     return made
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moonfl.experiment import from_toml
+from moonfl.experiment import Experiment, from_toml
 from moonfl.report.runs import Run
 from moonfl.reproduce import name_of
 from moonfl.targets import TARGETS, preset
@@ -43,14 +43,20 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
+def experiments_of(target: str) -> list[Experiment]:
+    return [exp for e in TARGETS[target].entries("cifar10") for exp in e.trials.values()]
+
+
 @pytest.mark.parametrize("name", MAKE["VARIANTS"])
 def test_one_more_run_of_a_variant_has_its_table(name: str) -> None:
-    """Beside what Table 1 has of it, with the setting that was run."""
-    first = [exp for e in TARGETS["table1"].entries("cifar10") for exp in e.trials.values()]
+    """Beside what the tables before it have of it, with the setting that was run."""
+    first = experiments_of("table1")
     some = STORED[name_of(first[0])]
     there = {name_of(exp): some for exp in first}
+    before = MAKE["VARIANTS"][: MAKE["VARIANTS"].index(name)]
+    told = [exp for other in ("table1", *before) for exp in experiments_of(other)]
     entry, label = next(
-        (e, label) for e in TARGETS[name].entries("cifar10") for label, exp in e.trials.items() if exp not in first
+        (e, label) for e in TARGETS[name].entries("cifar10") for label, exp in e.trials.items() if exp not in told
     )
     there[name_of(entry.trials[label])] = some
     (table,) = (table for table in MAKE["tables"](there)[1:] if table.name == name)
