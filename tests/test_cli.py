@@ -267,7 +267,7 @@ def test_a_terminal_gets_a_bar_with_the_accuracy(lines: int, shown: bytes) -> No
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 120 if lines else 0, 0, 0))
     command = [sys.executable, "-m", "moonfl", "run", *QUICK, "--out", "bar"]
-    done = subprocess.run(command, stderr=slave, stdout=subprocess.DEVNULL, timeout=60, check=True)
+    done = subprocess.run(command, stderr=slave, stdout=subprocess.DEVNULL, timeout=300, check=True)
     os.close(slave)
     seen = os.read(master, 1 << 16)
     os.close(master)
