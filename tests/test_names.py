@@ -177,7 +177,7 @@ def test_numbers_and_none_to_choose_from_survive_the_file(word: str, k: int | No
         override(exp, ["square=3"])
     with pytest.raises(moonfl.InputError, match=r"algorithm\.k is 1 or 2 or none, not '3'"):
         override(exp, ["k=3"])
-    with pytest.raises(moonfl.InputError, match="algorithm: k must be even, not 1"):
+    with pytest.raises(moonfl.InputError, match="Choosy: k must be even, not 1"):
         override(exp, ["k=1"])
 
 

@@ -94,7 +94,7 @@ def build(cls: type[T], values: dict[str, object], prefix: str) -> T:
     except InputError:
         raise
     except ValueError as error:  # its own rule
-        raise InputError(f"{prefix.removesuffix('.') or 'experiment'}: {error}") from None
+        raise InputError(f"{cls.__name__}: {error}") from None
 
 
 def allowed(hint: Any) -> str:

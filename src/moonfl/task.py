@@ -159,7 +159,7 @@ def make_task(exp: Experiment, data: Dataset | None = None, model: Own | None = 
     parties = [train.take(torch.from_numpy(part)) for part in parts]
     shape, dtype = tuple(train.x.shape[1:]), train.x.dtype
     network = make_builder(exp, shape, dtype, len(data.classes), model)
-    check_model(network.build, exp.model not in ENCODERS and not isinstance(model, nn.Module))
+    check_model(network, exp.model not in ENCODERS and not isinstance(model, nn.Module))
     shared = scales(map(moments, parties), shape) if network.standardises else None
     return Task(
         network.build, parties, test.to(exp.device), data.preparation, network.batch_norm, data.classes,
@@ -195,6 +195,7 @@ def settled(exp: Experiment, task: Task) -> Experiment:
 
 class Network(NamedTuple):
     build: Callable[[], nn.Module]
+    made: nn.Module  # one that it has built
     batch_norm: bool
     standardises: bool  # its inputs, by mean and deviation of the federation
 
@@ -222,17 +223,17 @@ def make_builder(
     batch_norm = has_batch_norm(made)
     if batch_norm and exp.batch_size == 1:
         raise InputError(f"batch_size=1 cannot train model={exp.model}: its BatchNorm needs at least 2 samples")
-    return Network(build, batch_norm, standardises(made))
+    return Network(build, made, batch_norm, standardises(made))
 
 
-def check_model(build: Callable[[], nn.Module], own: bool) -> None:
+def check_model(network: Network, own: bool) -> None:
     """What cannot be trained here is told before the first round; `own`: a function of the user's makes it."""
-    model = tree.made(build)
+    model = network.made
     if not tree.params_of(model):
         raise InputError("the model has no parameter that can be trained: all of them are frozen, or there are none")
     if any(param.is_complex() for param in tree.params_of(model).values()):
         raise InputError("the model has complex parameters, which cannot be trained here; use pairs of real ones")
-    shared = tree.shared(model, tree.made(build)) if own else None
+    shared = tree.shared(model, tree.made(network.build)) if own else None
     if shared is not None:
         raise InputError(
             f"what makes the model gives the same '{shared}' every time, so that models would change each other; make "

@@ -159,7 +159,7 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: Dataset | None) -> At
     if dtype is None:
         raise InputError(f"the sites have samples of type {sites[0]['dtype']}; only bytes and float32 are known here")
     network = make_builder(exp, shape, dtype, len(classes))
-    check_model(network.build, exp.model not in ENCODERS)
+    check_model(network, exp.model not in ENCODERS)
     try:
         shared = scales([moments_of(facts) for facts in sites], shape) if network.standardises else None
     except RefusedError as error:  # one that said nothing of them at all
