@@ -126,7 +126,7 @@ static void NAME(weight_gradient)(const struct convpool *s, const float *x, cons
 static INLINE void NAME(input_rows)(const int R, const int N, const struct convpool *s, const float *w,
                                     const struct active *list, int count, float *dx)
 {
-    V sum[2][5]; /* at most */
+    V sum[3][5]; /* at most */
     const long row = (long)s->w * s->c;
     UNROLL for (int r = 0; r < R; r++)
         UNROLL for (int j = 0; j < N; j++) sum[r][j] = (V){0};
@@ -148,6 +148,8 @@ static void NAME(input_gradient)(const struct convpool *s, const float *w, const
     const long row = (long)s->w * s->c;
     if (s->k == 5 && n == 5)
         for (int r = 0; r < 6; r += 2) NAME(input_rows)(2, 5, s, w + r * s->framed, list, count, dx + r * row);
+    else if (s->k == 5 && n == 3)
+        for (int r = 0; r < 6; r += 3) NAME(input_rows)(3, 3, s, w + r * s->framed, list, count, dx + r * row);
     else
         for (int r = 0; r <= s->k; r++)
             for (int j = 0; j < n; j++)
