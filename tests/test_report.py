@@ -109,7 +109,22 @@ def test_seeds_that_stopped_early_are_finished_and_end_where_they_ended(tmp_path
     )
     assert [row[2] for row in described.sources(groups).rows] == ["4 of 30, stopped early", "5 of 30, stopped early"]
     judged(make_run(tmp_path / "c", seed=2, done=3, patience=2), 0.1, 0.2, 0.1)
-    assert "is unfinished and left out" in group(load([tmp_path])[0])[1][0]
+    assert "is unfinished and is left out" in group(load([tmp_path])[0])[1][0]
+
+
+def test_a_run_that_diverged_is_told_from_one_that_goes_on(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", seed=0, done=4)
+    make_run(tmp_path / "b", "fedavg", seed=0, done=4)
+    (tmp_path / "b" / "diverged.txt").write_text("the loss became nan\n")
+    groups, notes = group(load([tmp_path])[0])
+    assert notes == ["MOON mu=5 is unfinished: round 4 of 30.", "FedAvg diverged: round 4 of 30."]
+    assert [row[-1] for row in results.accuracy(groups).rows] == ["4 of 30", "4 of 30, diverged"]
+    assert [row[2] for row in described.sources(groups).rows] == ["4 of 30", "4 of 30, diverged"]
+    make_run(tmp_path / "c", "fedavg", seed=1)
+    (note, *_) = group(load([tmp_path])[0])[1]
+    assert note.endswith("b diverged after round 4 and is left out: other seeds of it are done.")
+    (tmp_path / "b" / "rounds.jsonl").write_text("")
+    assert load([tmp_path])[1] == [f"{tmp_path / 'b'} diverged in its first round and is left out."]
 
 
 def test_parties_are_told_by_name_with_what_they_hold_out(tmp_path: Path) -> None:
@@ -388,7 +403,7 @@ def test_wrong_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot be written to .*file"):
         report.write([run], tmp_path / "file")
     (run / "rounds.jsonl").write_text('{"round": 1')
-    with pytest.raises(InputError, match=r"no finished round yet in .*run"):
+    with pytest.raises(InputError, match=r"no finished round to show: .*run has no finished round yet"):
         report.compare([run])
 
 

@@ -25,6 +25,7 @@ from test_contract import same
 import moonfl
 from moonfl import cli
 from moonfl.algorithms import ALGORITHMS, MOON
+from moonfl.errors import DivergenceError
 from moonfl.experiment import Experiment
 from moonfl.files import write_atomically
 from moonfl.record import Result
@@ -359,6 +360,19 @@ def test_only_two_checkpoints_are_kept(tmp_path: Path) -> None:
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoint").iterdir())
     parties = [f"party-{i}-round-{t}.safetensors" for i in range(4) for t in (4, 5)]
     assert names == [*parties, "round-5.json", "round-6.json", "server-5.safetensors", "server-6.safetensors"]
+
+
+def test_a_run_that_diverges_leaves_why(tmp_path: Path) -> None:
+    """And so does one that is resumed; going on, it takes the note of the last time away."""
+    wild = replace(QUICK, lr=1e4)
+    for attempt in (moonfl.run, moonfl.resume):
+        with pytest.raises(DivergenceError) as caught:
+            attempt(*([wild] if attempt is moonfl.run else []), tmp_path / "run", workers=1)
+        assert (tmp_path / "run" / "diverged.txt").read_text() == f"{caught.value}\n"
+    start(QUICK, tmp_path / "other", 2)
+    (tmp_path / "other" / "diverged.txt").write_text("once")
+    moonfl.resume(tmp_path / "other", workers=1)
+    assert not (tmp_path / "other" / "diverged.txt").exists()
 
 
 def test_force_over_a_checkpoint_folder_that_is_a_link(tmp_path: Path) -> None:

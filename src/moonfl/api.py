@@ -25,6 +25,7 @@ from .rundir import (
     new_directory,
     note_versions,
     read_facts,
+    telling_why,
 )
 from .states import States
 from .task import Task, make_task, settled
@@ -137,6 +138,6 @@ def _carry_on(recorder: Recorder, make: MakeEngine, found: Checkpoint | None) ->
     exp, task, done = recorder.exp, recorder.task, (found.rounds, found.server) if found else None
     if found is not None and finished(exp, recorder.facts):
         return recorder.result(found.server)
-    with contextlib.closing(make(exp, task, recorder.states)) as engine:
+    with contextlib.closing(make(exp, task, recorder.states)) as engine, telling_why(recorder.directory):
         server = run_federation(exp, task, engine, recorder, done)
     return recorder.result(server)

@@ -140,7 +140,7 @@ def all_runs(entries: list[Entry], seeds: int, stem: str, options: Options) -> b
 def complete(exp: Experiment, options: Options, where: str) -> Run | None:
     """The run of an experiment: kept if it is finished, resumed if it is not, started if it is not there.
 
-    None: it diverged, which is noted in its directory, for it would again.
+    None: it diverged, which its directory says, for it would again.
     """
     out = options.out / "runs" / name_of(exp)
     if (out / DIVERGED).exists():
@@ -157,7 +157,6 @@ def complete(exp: Experiment, options: Options, where: str) -> Run | None:
                 api.run(exp, out, workers=options.workers, watch=progress)
         except DivergenceError as error:
             say(f"moonfl: {error}; the tables say so")
-            write_atomically(out / DIVERGED, f"{error}\n")
             return None
     return read(out)
 

@@ -17,7 +17,7 @@ from typing import Any
 import tomli_w
 
 from . import checkpoint, kernels, stopping
-from .errors import InputError, typed
+from .errors import DivergenceError, InputError, typed
 from .experiment import Experiment, check_found_again, read_toml, to_toml
 from .files import sync, write_atomically, writing
 from .states import save
@@ -26,7 +26,7 @@ from .types import Params
 
 SETTINGS, ROUNDS, PARTITION, FINAL = "experiment.toml", "rounds.jsonl", "partition.json", "final.json"
 CHECKPOINT, BEST, STAGED = "checkpoint", "best.safetensors", ".new"
-DIVERGED = "diverged.txt"  # why a run that was to be reproduced is not
+DIVERGED = "diverged.txt"  # why a run ends before its last round, and would again
 Fact = dict[str, Any]
 
 
@@ -138,6 +138,17 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def telling_why(directory: Path | None) -> Iterator[None]:
+    """A run that diverges leaves in its directory, if it has one, what it came to."""
+    try:
+        yield
+    except DivergenceError as error:
+        if directory is not None:
+            write_atomically(directory / DIVERGED, f"{error}\n")
+        raise
+
+
 def read_facts(directory: Path, rounds: int) -> list[Fact]:
     """The facts of the first `rounds` rounds, which the checkpoint has."""
     path = directory / ROUNDS
@@ -177,7 +188,8 @@ def go_back(directory: Path, facts: list[Fact], exp: Experiment, chosen: dict[st
     """Make the directory that of the run after these facts, with the models chosen by then: later rounds are void."""
     checkpoint.forget_after(directory / CHECKPOINT, len(facts))
     if not finished(exp, facts):
-        (directory / FINAL).unlink(missing_ok=True)
+        for name in (FINAL, DIVERGED):
+            (directory / name).unlink(missing_ok=True)
         if chosen is not None:
             save(directory / BEST, chosen)
     text = "".join(json.dumps(fact) + "\n" for fact in facts)

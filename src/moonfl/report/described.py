@@ -62,7 +62,8 @@ def choices(groups: list[Group]) -> Table | None:
 
 
 def done(run: Run) -> str:
-    return f"{len(run.rounds)} of {run.settings['rounds']}" + (", stopped early" if run.stopped_early else "")
+    how = ", stopped early" if run.stopped_early else ", diverged" if run.diverged else ""
+    return f"{len(run.rounds)} of {run.settings['rounds']}{how}"
 
 
 def sources(groups: list[Group]) -> Table:

@@ -47,6 +47,10 @@ class Group:
         return all(run.finished for run in self.runs)
 
     @property
+    def diverged(self) -> bool:
+        return any(run.diverged for run in self.runs)
+
+    @property
     def federated(self) -> bool:
         return self.runs[0].federated
 
@@ -107,11 +111,12 @@ def group(runs: list[Run]) -> tuple[list[Group], list[str]]:
     groups = []
     for seeds in together.values():
         done = {seed: run for seed, run in seeds.items() if run.finished}
-        notes += [f"{run.path} is unfinished and left out: other seeds of it are done."
+        notes += [f"{run.path} {run.shortfall} and is left out: other seeds of it are done."
                   for seed, run in seeds.items() if done and seed not in done]  # fmt: skip
         groups.append(Group(tuple(run for _, run in sorted((done or seeds).items()))))
     groups = named(sorted(groups, key=lambda g: order(g.settings, g.federated)))
-    notes += [f"{g.label} is unfinished: round {g.length} of {g.settings['rounds']}." for g in groups if not g.finished]
+    notes += [f"{g.label} {'diverged' if g.diverged else 'is unfinished'}: round {g.length} of {g.settings['rounds']}."
+              for g in groups if not g.finished]  # fmt: skip
     notes += [f"{g.label} stopped early, after round {', '.join(str(len(run.rounds)) for run in g.runs)} of "
               f"{g.settings['rounds']}: its accuracy on the validation samples rose no more."
               for g in groups if any(run.stopped_early for run in g.runs)]  # fmt: skip

@@ -20,7 +20,7 @@ def titled(title: str, groups: list[Group]) -> str:
 
 def rounds_of(g: Group) -> str:
     if not g.finished:
-        return f"{g.length} of {g.settings['rounds']}"
+        return f"{g.length} of {g.settings['rounds']}{', diverged' if g.diverged else ''}"
     longest = max(len(run.rounds) for run in g.runs)
     return str(longest) if g.length == longest else f"{g.length} to {longest}"
 

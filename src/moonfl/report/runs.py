@@ -22,6 +22,7 @@ class Run:
     rounds: list[Fact]
     partition: Fact | None
     final: Fact
+    diverged: bool = False
 
     @property
     def seed(self) -> int:
@@ -37,6 +38,13 @@ class Run:
         return stopping.finished(int(self.settings["rounds"]), self.settings.get("patience"), self.rounds)
 
     @property
+    def shortfall(self) -> str:
+        """Of a run that is not finished: what it is."""
+        if self.diverged:
+            return f"diverged after round {len(self.rounds)}" if self.rounds else "diverged in its first round"
+        return "is unfinished" if self.rounds else "has no finished round yet"
+
+    @property
     def stopped_early(self) -> bool:
         return self.finished and len(self.rounds) < int(self.settings["rounds"])
 
@@ -48,9 +56,10 @@ def load(paths: list[Path]) -> tuple[list[Run], list[str]]:
         raise InputError(f"no run in {', '.join(map(str, paths))}; a run is a folder with experiment.toml in it")
     runs = [read(path) for path in found]
     kept = [run for run in runs if run.rounds]
+    empty = [f"{run.path} {run.shortfall} and is left out." for run in runs if not run.rounds]
     if not kept:
-        raise InputError(f"no finished round yet in {', '.join(map(str, found))}; try again when a round is done")
-    return kept, [f"{run.path} has no finished round and is left out." for run in runs if not run.rounds]
+        raise InputError(f"there is no finished round to show: {' '.join(empty)}")
+    return kept, empty
 
 
 def find(paths: list[Path]) -> list[Path]:
@@ -80,4 +89,5 @@ def read(path: Path) -> Run:
     if partition is not None:
         checks.partition(partition, dealt)
     checks.final(final, (partition or {}).get("classes"), last)
-    return Run(path, settings, **texts, rounds=read_rounds(path / "rounds.jsonl"), partition=partition, final=final)
+    rounds, diverged = read_rounds(path / "rounds.jsonl"), (path / "diverged.txt").exists()
+    return Run(path, settings, **texts, rounds=rounds, partition=partition, final=final, diverged=diverged)
