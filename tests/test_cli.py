@@ -293,8 +293,9 @@ def test_diverging_run_is_status_1_and_keeps_its_record(tmp_path: Path, capsys: 
 
 def test_list_names_every_preset_and_the_papers_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    *lines, _, note = capsys.readouterr().out.splitlines()
     assert len(lines) == len(PRESETS) + 1
+    assert "best of three server momenta" in note
     assert any(line.startswith("cifar10-moon ") and "69.1 ± 0.4 %" in line for line in lines)
 
 

@@ -79,6 +79,7 @@ def list_presets(args: argparse.Namespace) -> None:
     widths = [max(len(row[k]) for row in rows) for k in range(3)]
     for row in rows:
         print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
+    print("\npaper: top-1 test accuracy; with FedAvgM that of the best of three server momenta, 0.1, 0.7 and 0.9")
 
 
 def partition(args: argparse.Namespace) -> None:
