@@ -10,6 +10,8 @@ words are those of results/notes.md.
 import json
 import re
 import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,12 +43,18 @@ OTHERS = [  # what others report for this setting
 ]
 LATE, LAST = 20, 10  # the round a figure begins with, and how many rounds a mean is over
 TIMED = "moonfl reproduce time --dataset cifar10 --seeds {seeds} --rounds {rounds}"
-VARIANTS = ("fedavgm", "loss", "mu", "head", "negatives", "iid")
+VARIANTS = ("fedavgm", "loss", "mu", "head", "negatives")
 SETTING = """\
 The paper's setting: 10 parties, Dirichlet 0.5 (partition seed 0, the paper's own as far as can be told), 100 rounds of
 10 local epochs, batches of 64, the CNN with projection head. This page is made from the facts in `results/` by
 `make results`; a test compares it with them. A command gives seed 0; with `seed=1` and `seed=2` it gives the others."""
-TUNED = "Where the paper chose among several settings, only those named here were run."
+VARIED = (
+    "One run each, all of seed 0 (so FedAvg and MOON are those of seed 0 too). Where the paper chose among several "
+    "settings, only those named here were run. "
+    f"Last {LAST}: by the mean of the last {LAST} rounds. SOLO: ± over parties."
+)
+STUDENT = {2: 12.706, 3: 4.303}  # 97.5 % of Student's t, by the number of values
+PLOTTED = "<!-- accuracy in every round -->"  # where in the notes that section goes
 
 
 def keep(folder: Path, where: str) -> None:
@@ -91,42 +99,72 @@ def stored(where: str = "runs") -> dict[str, Run]:
     return {name_of(from_toml(path / "experiment.toml")): read(path) for path in paths}
 
 
-def runs_of(entries: list[Entry], there: dict[str, Run]) -> beside.Runs:
+def runs_of(entries: list[Entry], there: dict[str, Run], seeds: Iterable[int] = SEEDS) -> beside.Runs:
     wanted = {exp for entry in entries for exp in entry.trials.values()}
-    found = {exp: {s: there.get(name_of(replace(exp, seed=s))) for s in SEEDS} for exp in wanted}
+    found = {exp: {s: there.get(name_of(replace(exp, seed=s))) for s in seeds} for exp in wanted}
     return {exp: kept for exp, of in found.items() if (kept := {s: run for s, run in of.items() if run is not None})}
 
 
-def of_target(name: str, there: dict[str, Run]) -> tuple[list[Entry], beside.Runs]:
-    """The entries of a target that have a run, with the settings that were run."""
+def of_target(name: str, there: dict[str, Run], seeds: Iterable[int] = SEEDS) -> tuple[list[Entry], beside.Runs]:
+    """The entries of a target that have a run, with the settings that were run.
+
+    Of rows that have several settings all get the same: none is the better for a choice that another did not have.
+    """
     entries = TARGETS[name].entries(DATASET)
-    runs = runs_of(entries, there)
+    runs = runs_of(entries, there, seeds)
     tried = [replace(e, trials={label: exp for label, exp in e.trials.items() if exp in runs}) for e in entries]
-    return [e for e in tried if e.trials], runs
+    several = [
+        found.trials.keys() for e, found in zip(entries, tried, strict=True) if len(e.trials) > 1 and found.trials
+    ]
+    common = [label for label in several[0] if all(label in labels for labels in several)] if several else []
+    fair = [
+        replace(found, trials={label: found.trials[label] for label in common} if len(e.trials) > 1 else found.trials)
+        for e, found in zip(entries, tried, strict=True)
+        if found.trials
+    ]
+    return [e for e in fair if e.trials], runs
 
 
-def tables(there: dict[str, Run]) -> list[Table]:
-    """Table 1; of the others those that say more than the ones before."""
-    made: list[Table] = []
-    told: set[Experiment] = set()
-    for name in ("table1", *VARIANTS):
-        target = TARGETS[name]
-        entries, runs = of_target(name, there)
-        columns = {e.column for e in target.entries(DATASET)}
-        entries = [e for e in entries if {other.column for other in entries if other.row == e.row} == columns]
-        shown = {exp for e in entries for exp in e.trials.values()}
-        if not shown <= told:
-            table, *grids = beside.tables(target, name, f"{target.where}: {target.title}", entries, runs, small=False)
-            made += [with_commands(table, entries, runs), *grids]
-            told |= shown
-    return made
+def first_table(there: dict[str, Run]) -> Table:
+    target = TARGETS["table1"]
+    entries, runs = of_target("table1", there)
+    (table,) = beside.tables(target, "table1", f"{target.where}: {target.title}", entries, runs, small=False)
+    return with_columns(table, {Column("command"): commands(entries, runs)})
 
 
-def with_commands(table: Table, entries: list[Entry], runs: beside.Runs) -> Table:
-    """A row is what this gives."""
-    words = [f"`{command(e.trials[beside.best(e, runs)])}`" for e in entries]
-    rows = [(*row, of) for row, of in zip(table.rows, words, strict=True)]
-    return replace(table, columns=(*table.columns, Column("command")), rows=rows)
+def variant(name: str, there: dict[str, Run]) -> Table:
+    """Of seed 0, which all of its rows have."""
+    target = TARGETS[name]
+    entries, runs = of_target(name, there, seeds=(0,))
+    cases = {e.column for e in target.entries(DATASET)}
+    entries = [e for e in entries if {other.column for other in entries if other.row == e.row} == cases]
+    (table,) = beside.tables(target, name, f"{target.title} ({target.where})", entries, runs, small=False)
+    found = [(e, runs[exp][0]) for e in entries for exp in e.trials.values()]
+    base = {"accuracy": there[name_of(preset(DATASET, "fedavg"))]}
+    base |= {e.column: run for e, run in found if e.row in beside.FEDAVG}
+    leads = [
+        float(np.mean(ends(run)) - np.mean(ends(base[e.column])))
+        if run.federated and run is not base[e.column]
+        else None
+        for e, run in found
+    ]
+    kept = [k for k, column in enumerate(table.columns) if column.name != "seeds"]
+    short_table = replace(
+        table, note="",
+        columns=tuple(table.columns[k] for k in kept), rows=[tuple(row[k] for k in kept) for row in table.rows],
+    )  # fmt: skip
+    more = {Column(f"minus FedAvg, last {LAST}", points): leads, Column("command"): commands(entries, runs)}
+    return with_columns(short_table, more)
+
+
+def commands(entries: list[Entry], runs: beside.Runs) -> list[str]:
+    """What gives each row."""
+    return [f"`{command(e.trials[beside.best(e, runs)])}`" for e in entries]
+
+
+def with_columns(table: Table, more: Mapping[Column, Sequence[object]]) -> Table:
+    rows = [(*row, *values) for row, *values in zip(table.rows, *more.values(), strict=True)]
+    return replace(table, columns=(*table.columns, *more), rows=rows)
 
 
 def level(there: dict[str, Run]) -> Table:
@@ -154,13 +192,33 @@ def steady(there: dict[str, Run]) -> Table:
     for row, of in means.items():
         lead = {seed: value - base[seed] for seed, value in of.items() if seed in base and row != "FedAvg"}
         within = np.mean([np.std(values, ddof=1) for values in last[row].values()])
-        rows.append((row, spread(of.values()), spread(lead.values()), tuple(lead.values()), float(within)))
+        rows.append(
+            (
+                row,
+                spread(of.values()),
+                spread(lead.values()),
+                interval(lead.values()),
+                tuple(lead.values()),
+                float(within),
+            )
+        )
     columns = (Column("method"), Column("ours, %", percent), Column("minus FedAvg", points),
-               Column("each seed", points), Column("within a run", percent))  # fmt: skip
+               Column("95 % interval"), Column(f"seeds {', '.join(map(str, SEEDS))}", points),
+               Column("within a run", percent))  # fmt: skip
     note = (
-        "ours and minus FedAvg: mean ± deviation over seeds; within a run: the deviation of its last rounds, in points"
+        "ours and minus FedAvg: mean ± deviation over seeds; 95 % interval: of the lead, by Student's t; within a run: "
+        "the deviation of its last rounds, in points"
     )
     return Table("steady", f"Mean of the last {LAST} rounds", columns, rows, note)
+
+
+def interval(values: Iterable[float]) -> str | None:
+    """Of the mean, by Student's t."""
+    of = spread(values)
+    if of is None or of.deviation is None:
+        return None
+    half = STUDENT[of.count] * of.deviation / of.count**0.5
+    return f"{points(of.mean - half)} to {points(of.mean + half)}"
 
 
 def ends(run: Run) -> list[float]:
@@ -176,35 +234,24 @@ def to_fedavg(there: dict[str, Run]) -> Table:
     return table
 
 
-def partitions(there: dict[str, Run]) -> Table | None:
-    """One trial each on other partitions than the paper's: the last round, and leads by the mean of the last ones."""
+def partitions(there: dict[str, Run]) -> Table:
+    """One trial each on other partitions than Table 1's: the last round, and leads by the mean of the last ones."""
     rows: list[tuple[object, ...]] = []
     for number in (0, *PARTITIONS):
-        found = {
-            row: there.get(name_of(replace(preset(DATASET, method), partition_seed=number)))
+        runs = {
+            row: there[name_of(replace(preset(DATASET, method), partition_seed=number))]
             for method, row in ON_PARTITIONS.items()
         }
-        runs = {row: run for row, run in found.items() if run is not None}
-        if number > 0 and len(runs) < 2:
-            continue
         last = {row: float(run.rounds[-1]["accuracy"]) for row, run in runs.items()}
         mean = {row: float(np.mean(ends(run))) for row, run in runs.items()}
-        leads = [
-            of[row] - of["FedAvg"] if {row, "FedAvg"} <= of.keys() else None
-            for of in (last, mean)
-            for row in ("MOON", "SCAFFOLD")
-        ]
-        rows.append(
-            (f"{number}{' (the paper’s)' if number == 0 else ''}", *map(last.get, ON_PARTITIONS.values()), *leads)
-        )
-    if len(rows) < 2:
-        return None
+        leads = [of[row] - of["FedAvg"] for of in (last, mean) for row in ("MOON", "SCAFFOLD")]
+        rows.append((f"{number}{' (that of Table 1)' if number == 0 else ''}", *last.values(), *leads))
     columns = (
         Column("partition seed"), *(Column(f"{row}, %", percent) for row in ON_PARTITIONS.values()),
         *(Column(f"{row} minus FedAvg{by}", points) for by in ("", f", last {LAST}") for row in ("MOON", "SCAFFOLD")),
     )  # fmt: skip
     note = f"one run each; last {LAST}: by the mean of the last {LAST} rounds"
-    return Table("partitions", "Other partitions, seed 0", columns, rows, note)
+    return Table("partitions", "Accuracy by partition, seed 0", columns, rows, note)
 
 
 def seconds(quiet: dict[str, Run]) -> list[Table]:
@@ -227,16 +274,18 @@ def seconds(quiet: dict[str, Run]) -> list[Table]:
 def ledger(there: dict[str, Run]) -> Table:
     """Every run: its command, its end, its cost."""
     rows = []
-    by_command = {command(from_toml(run.path / "experiment.toml")): run.rounds for run in there.values()}
-    for words, facts in sorted(by_command.items()):
-        cpu, sent = (sum(fact.get(key, 0) for fact in facts) for key in ("cpu_seconds", "bytes_up"))
+    for run in there.values():
+        facts, words = run.rounds, command(from_toml(run.path / "experiment.toml"))
+        cpu, up = (sum(fact.get(key, 0) for fact in facts) for key in ("cpu_seconds", "bytes_up"))
         best = max(float(fact["accuracy"]) for fact in facts)
-        rows.append((f"`{words}`", float(facts[-1]["accuracy"]), best, cpu / 60, sent))
+        sent = up if run.federated else None
+        rows.append((f"`{words}`", float(facts[-1]["accuracy"]), best, cpu / 60, sent, run.versions["kernels"]))
     columns = (
         Column("command"), Column("accuracy, %", percent), Column("best round, %", percent),
-        Column("processor minutes", digits), Column("sent by parties", size),
+        Column("processor minutes", digits), Column("sent by parties", size), Column("kernels"),
     )  # fmt: skip
-    return Table("runs", "Every run", columns, rows, "processor minutes: of training, summed over the processes")
+    note = "processor minutes: of training, summed over the processes; kernels: the instruction set of its machine"
+    return Table("runs", "Commands, ends and costs", columns, sorted(rows), note)
 
 
 def command(exp: Experiment) -> str:
@@ -264,43 +313,43 @@ def changed(exp: Experiment, base: Experiment) -> list[tuple[str, str]]:
 
 
 def pictures(there: dict[str, Run]) -> dict[str, Picture]:
-    """By name. The motivation's is there when all of its models are."""
+    """By name."""
     made = {}
     for name in ("curves", "tsne"):
         entries, runs = of_target(name, there)
-        if name == "curves" or len(entries) == len(TARGETS[name].entries(DATASET)):
-            (made[name],) = figures.pictures(TARGETS[name], f"results-{name}", "CIFAR-10", entries, runs, small=False)
+        (made[name],) = figures.pictures(TARGETS[name], f"results-{name}", "CIFAR-10", entries, runs, small=False)
     entries, runs = of_target("rounds", there)
     groups, _ = group([run for e in entries for run in runs[e.trials[""]].values()])
     return made | {"late": accuracy("results-late", groups, f"CIFAR-10, from round {LATE} on", LATE)}
 
 
 def versions(there: dict[str, Run]) -> str:
-    told = sorted({", ".join(f"{k} {v}" for k, v in sorted(run.versions.items())) for run in there.values()})
-    return "\n".join(f"- {line}" for line in told)
+    told = Counter(", ".join(f"{k} {v}" for k, v in sorted(run.versions.items())) for run in there.values())
+    return "\n".join(f"- {count} runs: {line}" for line, count in sorted(told.items()))
 
 
-def page(there: dict[str, Run], quiet: dict[str, Run], drawn: dict[str, Picture], made: list[Table]) -> str:
-    first, *variants = map(text_of, made)
-    apart = partitions(there)
-    hours = sum(float(fact.get("cpu_seconds", 0)) for run in there.values() for fact in run.rounds) / 3600
+def page(there: dict[str, Run], quiet: dict[str, Run], drawn: dict[str, Picture], first: Table) -> str:
     shown = {name: f"![{picture.alt}](pictures/{picture.name}.svg)" for name, picture in drawn.items()}
-    notes = (HERE / "notes.md").read_text(encoding="utf-8").strip()
-    sections = {
-        "Accuracy in every round": [shown["curves"], shown["late"], text_of(steady(there))],
-        "Rounds and bytes": [text_of(level(there)), text_of(to_fedavg(there))],
-        "Other partitions": [text_of(apart)] if apart is not None else [],
-        "Variants of the paper": [TUNED, *variants] if variants else [],
-        "Representations": [shown["tsne"]] if "tsne" in shown else [],
-        "Time": [text_of(table) for table in seconds(quiet)],
-        "Every run": [
-            text_of(ledger(there)),
-            f"Runs: {len(there)}, {digits(hours)} processor hours in all. Software and machine:",
-            versions(there),
-        ],
+    seconds_of = {
+        key: sum(float(fact.get(key, 0)) for run in there.values() for fact in run.rounds)
+        for key in ("cpu_seconds", "seconds")
     }
-    told = [part for title, parts in sections.items() if parts for part in (f"## {title}", *parts)]
-    return "\n\n".join(["# Results on CIFAR-10", SETTING, first, notes, *told]) + "\n"
+    took = (
+        f"Runs: {len(there)}, {digits(seconds_of['cpu_seconds'] / 3600)} processor hours in all; their own clocks, of "
+        f"which two often went at a time, add up to {digits(seconds_of['seconds'] / 3600)} hours. Software and machine:"
+    )
+    plotted = ["## Accuracy in every round", shown["late"], text_of(steady(there)), shown["curves"]]
+    notes = (HERE / "notes.md").read_text(encoding="utf-8").strip().replace(PLOTTED, "\n\n".join(plotted))
+    sections = {
+        "Rounds and bytes": [text_of(level(there)), text_of(to_fedavg(there))],
+        "Other partitions": [text_of(partitions(there))],
+        "Variants of the paper": [VARIED, *(text_of(variant(name, there)) for name in VARIANTS)],
+        "Representations": [shown["tsne"]],
+        "Time": [text_of(table) for table in seconds(quiet)],
+        "Every run": [text_of(ledger(there)), took, versions(there)],
+    }
+    told = [part for title, parts in sections.items() for part in (f"## {title}", *parts)]
+    return "\n\n".join(["# Results on CIFAR-10", SETTING, text_of(first), notes, *told]) + "\n"
 
 
 def text_of(table: Table) -> str:
@@ -312,11 +361,8 @@ def numbers(there: dict[str, Run]) -> Table:
     entries = {e.row: e for e in TARGETS["table1"].entries(DATASET) if e.row in METHODS}
     runs = runs_of([*entries.values()], there)
     ours = [beside.reported(entries[row], runs) for row in METHODS]
-    counts = [spread.count for spread in ours if spread is not None]
-    least, most = min(counts), max(counts)
-    trials = f"{least} to {most} trials" if least < most else "one trial" if most == 1 else f"{most} trials"
     papers = ("the paper, 100 rounds, three trials", *(entries[row].paper for row in METHODS))
-    rows = [papers, *OTHERS, (f"moonfl, 100 rounds, {trials}", *ours)]
+    rows = [papers, *OTHERS, ("moonfl, 100 rounds, three trials", *ours)]
     return Table("numbers", "", (Column(""), *(Column(row, percent) for row in METHODS)), rows)
 
 
@@ -339,9 +385,9 @@ def with_block(text: str, table: Table) -> str:
 
 def pages(there: dict[str, Run], quiet: dict[str, Run]) -> dict[Path, str]:
     """Every file that is made of the facts, as it should be."""
-    drawn, made = pictures(there), tables(there)
+    drawn, first = pictures(there), first_table(there)
     svgs = {DOCS / "pictures" / f"{picture.name}.svg": picture.svg for picture in drawn.values()}
-    return {DOCS / "results.md": page(there, quiet, drawn, made), **blocks(made[0], there), **svgs}
+    return {DOCS / "results.md": page(there, quiet, drawn, first), **blocks(first, there), **svgs}
 
 
 def write() -> None:

@@ -110,7 +110,7 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
         )
     paper_name = "paper, % (another setting)" if small else "paper, %"
     columns = (
-        Column("method"), Column("column"), Column("setting"), Column(paper_name), Column("ours, %", percent),
+        Column("method"), Column("case"), Column("setting"), Column(paper_name), Column("ours, %", percent),
         Column("difference", points), Column("minus FedAvg", points), Column("seeds", whole),
     )  # fmt: skip
     notes = ["ours: mean ± standard deviation (n - 1) over seeds"]

@@ -17,7 +17,10 @@ def head(dataset: str) -> list[Entry]:
         entry(dataset, method, number, head=False, column="without head")
         for method, number in zip(METHODS, without, strict=True)
     ]
-    return made + [replace(e, column="with head") for e in table1(dataset)]
+    return made + [
+        replace(e, column="with head", paper=e.paper if e.row == "SOLO" else e.paper.split()[0])
+        for e in table1(dataset)
+    ]
 
 
 def iid(dataset: str) -> list[Entry]:
