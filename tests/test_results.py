@@ -263,6 +263,8 @@ def test_notes_on_the_head_and_on_negatives() -> None:
         f"The {bare[-1] - 66.7:.1f} points above the paper",
         f"MOON without the head ends at {bald[-1]:.1f} % (seed 0; {bald[-10:].mean():.1f} % in the mean",
         f"by {ahead(bare, bald):.1f} points in the mean of the last ten: it has {bald[4]:.1f} % after the fifth round",
+        f"after 20 rounds it has {percent('moon mu=1 head=false rounds=20')} %, where FedAvg without the head has "
+        f"{bare[19]:.1f} and mu = 5 has {bald[19]:.1f} %",
         f"With k = 2 MOON has {two[-1]:.1f} % (mu 5, seed 0; the paper 67.2 %",
         f"it is {ahead(FIRST['moon'], two):.1f} points below k = 1 (the paper 1.9 at the end) and "
         f"{ahead(FIRST['fedavg'], two):.1f} below FedAvg",
