@@ -43,7 +43,7 @@ OTHERS = [  # what others report for this setting
 ]
 LATE, LAST = 20, 10  # the round a figure begins with, and how many rounds a mean is over
 TIMED = "moonfl reproduce time --dataset cifar10 --seeds {seeds} --rounds {rounds}"
-VARIANTS = ("fedavgm", "loss", "mu", "head", "negatives")
+VARIANTS = ("fedavgm", "loss", "mu", "head", "negatives", "iid")
 SETTING = """\
 The paper's setting: 10 parties, Dirichlet 0.5 (partition seed 0, the paper's own as far as can be told), 100 rounds of
 10 local epochs, batches of 64, the CNN with projection head. This page is made from the facts in `results/` by

@@ -255,6 +255,17 @@ def test_notes_on_mu_momentum_and_distance() -> None:
     assert (np.flatnonzero(far >= fedavg) == 0).all()
 
 
+def test_notes_on_iid_parties() -> None:
+    moon, fedavg = curve("moon mu=1 partition=iid"), curve("fedavg partition=iid")
+    check_said(
+        f"With mu = 1 MOON has {moon[-1]:.1f} %, and so has FedAvg (seed 0; the paper 73.6 and 73.4 %)",
+        f"they are {abs(ahead(moon, fedavg)):.1f} points apart",
+        f"starts more slowly, with {moon[2]:.1f} against {fedavg[2]:.1f} % after the third round",
+    )
+    assert f"{moon[-1]:.1f}" == f"{fedavg[-1]:.1f}"
+    assert min(moon[-10:].mean(), fedavg[-10:].mean()) > curve("centralised")[-50:].mean()
+
+
 def test_notes_on_the_head_and_on_negatives() -> None:
     bare, bald, two = curve("fedavg head=false"), curve("moon head=false"), curve("moon negatives=2")
     check_said(
