@@ -51,9 +51,10 @@ The paper's setting: 10 parties, Dirichlet 0.5 (partition seed 0, the paper's ow
 VARIED = (
     "One run each, all of seed 0 (so FedAvg and MOON are those of seed 0 too). Where the paper chose among several "
     "settings, only those named here were run. "
-    f"Last {LAST}: by the mean of the last {LAST} rounds. SOLO: ± over parties."
+    f"Last {LAST}: by the mean of the last {LAST} rounds. SOLO: ± over parties. "
+    "The machine of each is in the last table."
 )
-STUDENT = {2: 12.706, 3: 4.303}  # 97.5 % of Student's t, by the number of values
+STUDENT = 4.303  # 97.5 % of Student's t, of three values
 PLOTTED = "<!-- accuracy in every round -->"  # where in the notes that section goes
 
 
@@ -112,17 +113,17 @@ def of_target(name: str, there: dict[str, Run], seeds: Iterable[int] = SEEDS) ->
     """
     entries = TARGETS[name].entries(DATASET)
     runs = runs_of(entries, there, seeds)
-    tried = [replace(e, trials={label: exp for label, exp in e.trials.items() if exp in runs}) for e in entries]
-    several = [
-        found.trials.keys() for e, found in zip(entries, tried, strict=True) if len(e.trials) > 1 and found.trials
-    ]
-    common = [label for label in several[0] if all(label in labels for labels in several)] if several else []
+    begun = [e for e in entries if any(exp in runs for exp in e.trials.values())]
+    several = [e.trials for e in begun if len(e.trials) > 1]
     fair = [
-        replace(found, trials={label: found.trials[label] for label in common} if len(e.trials) > 1 else found.trials)
-        for e, found in zip(entries, tried, strict=True)
-        if found.trials
+        {
+            label: exp
+            for label, exp in e.trials.items()
+            if len(e.trials) == 1 or all(trials.get(label) in runs for trials in several)
+        }
+        for e in begun
     ]
-    return [e for e in fair if e.trials], runs
+    return [replace(e, trials=trials) for e, trials in zip(begun, fair, strict=True) if trials], runs
 
 
 def first_table(there: dict[str, Run]) -> Table:
@@ -138,8 +139,8 @@ def variant(name: str, there: dict[str, Run]) -> Table:
     entries, runs = of_target(name, there, seeds=(0,))
     cases = {e.column for e in target.entries(DATASET)}
     entries = [e for e in entries if {other.column for other in entries if other.row == e.row} == cases]
-    (table,) = beside.tables(target, name, f"{target.title} ({target.where})", entries, runs, small=False)
-    found = [(e, runs[exp][0]) for e in entries for exp in e.trials.values()]
+    table, *_ = beside.tables(target, name, f"{target.title} ({target.where})", entries, runs, small=False)
+    found = [(e, runs[e.trials[beside.best(e, runs)]][0]) for e in entries]
     base = {"accuracy": there[name_of(preset(DATASET, "fedavg"))]}
     base |= {e.column: run for e, run in found if e.row in beside.FEDAVG}
     leads = [
@@ -217,7 +218,7 @@ def interval(values: Iterable[float]) -> str | None:
     of = spread(values)
     if of is None or of.deviation is None:
         return None
-    half = STUDENT[of.count] * of.deviation / of.count**0.5
+    half = STUDENT * of.deviation / of.count**0.5
     return f"{points(of.mean - half)} to {points(of.mean + half)}"
 
 

@@ -117,7 +117,7 @@ def test_a_run_that_diverged_is_told_from_one_that_goes_on(tmp_path: Path) -> No
     make_run(tmp_path / "b", "fedavg", seed=0, done=4)
     (tmp_path / "b" / "diverged.txt").write_text("the loss became nan\n")
     groups, notes = group(load([tmp_path])[0])
-    assert notes == ["MOON mu=5 is unfinished: round 4 of 30.", "FedAvg diverged: round 4 of 30."]
+    assert notes == ["MOON mu=5 is unfinished: round 4 of 30.", "FedAvg diverged after round 4 of 30."]
     assert [row[-1] for row in results.accuracy(groups).rows] == ["4 of 30", "4 of 30, diverged"]
     assert [row[2] for row in described.sources(groups).rows] == ["4 of 30", "4 of 30, diverged"]
     make_run(tmp_path / "c", "fedavg", seed=1)

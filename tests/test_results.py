@@ -16,6 +16,7 @@ from moonfl.targets import TARGETS
 ROOT = Path(__file__).parents[1]
 MAKE = runpy.run_path(str(ROOT / "results" / "make.py"))
 STORED, QUIET = MAKE["stored"](), MAKE["stored"]("quiet")
+BY_COMMAND = {MAKE["command"](from_toml(run.path / "experiment.toml")): run for run in STORED.values()}
 
 
 def test_every_page_and_picture_is_made_of_the_facts() -> None:
@@ -33,6 +34,10 @@ def test_a_stored_run_is_whole_and_small(name: str) -> None:
     assert size_of(run.path) < 200 * len(run.rounds) + 15_000
     for fact in run.rounds if run.federated else ():
         assert round(10_000 * fact["accuracy"]) == pytest.approx(10_000 * fact["accuracy"], abs=1e-6)
+
+
+def test_every_run_has_a_command_of_its_own() -> None:
+    assert len(BY_COMMAND) == len(STORED)
 
 
 def test_all_that_is_stored_is_a_few_hundred_kilobytes() -> None:
@@ -69,9 +74,7 @@ def test_a_changed_fact_changes_the_page() -> None:
 
 def of_command(words: str) -> Run:
     """The run that `moonfl run` with these words gives."""
-    words = f"moonfl run cifar10-{words}"
-    (run,) = (run for run in STORED.values() if MAKE["command"](from_toml(run.path / "experiment.toml")) == words)
-    return run
+    return BY_COMMAND[f"moonfl run cifar10-{words}"]
 
 
 def curve(words: str) -> np.ndarray:
@@ -259,10 +262,12 @@ def test_notes_on_iid_parties() -> None:
     moon, fedavg = curve("moon mu=1 partition=iid"), curve("fedavg partition=iid")
     check_said(
         f"With mu = 1 MOON has {moon[-1]:.1f} %, and so has FedAvg (seed 0; the paper 73.6 and 73.4 %)",
-        f"they are {abs(ahead(moon, fedavg)):.1f} points apart",
+        f"Both are above the paper's, by {moon[-1] - 73.6:.1f} and {fedavg[-1] - 73.4:.1f} points",
         f"starts more slowly, with {moon[2]:.1f} against {fedavg[2]:.1f} % after the third round",
     )
     assert f"{moon[-1]:.1f}" == f"{fedavg[-1]:.1f}"
+    assert abs(ahead(moon, fedavg)) < 0.1
+    assert np.abs((moon - fedavg)[40:].reshape(-1, 10).mean(axis=1)).max() < 0.3
     assert min(moon[-10:].mean(), fedavg[-10:].mean()) > curve("centralised")[-50:].mean()
 
 
@@ -273,15 +278,17 @@ def test_notes_on_the_head_and_on_negatives() -> None:
         f"in {(bare > FIRST['fedavg']).sum()} of 100 rounds, by {ahead(bare, FIRST['fedavg']):.1f} points in the mean",
         f"The {bare[-1] - 66.7:.1f} points above the paper",
         f"MOON without the head ends at {bald[-1]:.1f} % (seed 0; {bald[-10:].mean():.1f} % in the mean",
-        f"by {ahead(bare, bald):.1f} points in the mean of the last ten: it has {bald[4]:.1f} % after the fifth round",
-        f"after 20 rounds it has {percent('moon mu=1 head=false rounds=20')} %, where FedAvg without the head has "
-        f"{bare[19]:.1f} and mu = 5 has {bald[19]:.1f} %",
-        f"With k = 2 MOON has {two[-1]:.1f} % (mu 5, seed 0; the paper 67.2 %",
+        f"by {ahead(bare, bald):.1f} points in the mean of the last ten: it has {bald[4]:.1f} % after the fifth round, "
+        f"{bald[50:60].mean():.1f} % in the mean of rounds 51 to 60, and falls again",
+        f"it then has {percent('moon mu=1 head=false rounds=20')} % and 14 % of its units on, "
+        f"FedAvg without the head has {bare[19]:.1f} and mu = 5 has {bald[19]:.1f} %",
+        f"With k = 2 MOON has {two[-1]:.1f} % (mu 5, seed 0); the paper has 67.2 %",
+        f"are the same, they have {FIRST['moon'][0]:.1f} and {two[0]:.1f} %",
         f"it is {ahead(FIRST['moon'], two):.1f} points below k = 1 (the paper 1.9 at the end) and "
         f"{ahead(FIRST['fedavg'], two):.1f} below FedAvg",
     )
     assert (np.flatnonzero(bald >= bare) == 0).all()
-    assert (np.flatnonzero(two >= FIRST["moon"]) == 0).all()
+    assert (two < FIRST["moon"])[2:].all()
 
 
 def test_notes_on_representations_and_on_all_data_in_one_place() -> None:

@@ -115,8 +115,10 @@ def group(runs: list[Run]) -> tuple[list[Group], list[str]]:
                   for seed, run in seeds.items() if done and seed not in done]  # fmt: skip
         groups.append(Group(tuple(run for _, run in sorted((done or seeds).items()))))
     groups = named(sorted(groups, key=lambda g: order(g.settings, g.federated)))
-    notes += [f"{g.label} {'diverged' if g.diverged else 'is unfinished'}: round {g.length} of {g.settings['rounds']}."
-              for g in groups if not g.finished]  # fmt: skip
+    notes += [f"{g.label} is unfinished: round {g.length} of {g.settings['rounds']}."
+              for g in groups if not g.finished and not g.diverged]  # fmt: skip
+    notes += [f"{g.label} diverged after round {', '.join(str(len(run.rounds)) for run in g.runs if run.diverged)} of "
+              f"{g.settings['rounds']}." for g in groups if g.diverged]  # fmt: skip
     notes += [f"{g.label} stopped early, after round {', '.join(str(len(run.rounds)) for run in g.runs)} of "
               f"{g.settings['rounds']}: its accuracy on the validation samples rose no more."
               for g in groups if any(run.stopped_early for run in g.runs)]  # fmt: skip
