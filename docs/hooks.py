@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from moonfl.cli import make_parser
+from moonfl.cli.main import make_parser
 from moonfl.settings import shown
 
 PARTS = {"algorithm": "the method, by name; in Python a value", "server": "the server step, likewise"}

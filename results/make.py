@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import tomli_w
 
-from moonfl import beside, figures
 from moonfl.experiment import Experiment, from_toml, part_name, read_toml
 from moonfl.presets import PRESETS
 from moonfl.report.curves import accuracy
@@ -28,8 +27,9 @@ from moonfl.report.numbers import reached, rounds_and_bytes, spread
 from moonfl.report.pictures import Picture
 from moonfl.report.runs import Run, find, read
 from moonfl.report.tables import Column, Table, digits, markdown, percent, points, size, whole
-from moonfl.reproduce import name_of
-from moonfl.targets import TARGETS, Entry, preset
+from moonfl.reproduce import figures, tables
+from moonfl.reproduce.runner import name_of
+from moonfl.reproduce.targets import TARGETS, Entry, preset
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -100,13 +100,13 @@ def stored(where: str = "runs") -> dict[str, Run]:
     return {name_of(from_toml(path / "experiment.toml")): read(path) for path in paths}
 
 
-def runs_of(entries: list[Entry], there: dict[str, Run], seeds: Iterable[int] = SEEDS) -> beside.Runs:
+def runs_of(entries: list[Entry], there: dict[str, Run], seeds: Iterable[int] = SEEDS) -> tables.Runs:
     wanted = {exp for entry in entries for exp in entry.trials.values()}
     found = {exp: {s: there.get(name_of(replace(exp, seed=s))) for s in seeds} for exp in wanted}
     return {exp: kept for exp, of in found.items() if (kept := {s: run for s, run in of.items() if run is not None})}
 
 
-def of_target(name: str, there: dict[str, Run], seeds: Iterable[int] = SEEDS) -> tuple[list[Entry], beside.Runs]:
+def of_target(name: str, there: dict[str, Run], seeds: Iterable[int] = SEEDS) -> tuple[list[Entry], tables.Runs]:
     """The entries of a target that have a run, with the settings that were run.
 
     Of rows that have several settings all get the same: none is the better for a choice that another did not have.
@@ -129,7 +129,7 @@ def of_target(name: str, there: dict[str, Run], seeds: Iterable[int] = SEEDS) ->
 def first_table(there: dict[str, Run]) -> Table:
     target = TARGETS["table1"]
     entries, runs = of_target("table1", there)
-    (table,) = beside.tables(target, "table1", f"{target.where}: {target.title}", entries, runs, small=False)
+    (table,) = tables.tables(target, "table1", f"{target.where}: {target.title}", entries, runs, small=False)
     return with_columns(table, {Column("command"): commands(entries, runs)})
 
 
@@ -139,10 +139,10 @@ def variant(name: str, there: dict[str, Run]) -> Table:
     entries, runs = of_target(name, there, seeds=(0,))
     cases = {e.column for e in target.entries(DATASET)}
     entries = [e for e in entries if {other.column for other in entries if other.row == e.row} == cases]
-    table, *_ = beside.tables(target, name, f"{target.title} ({target.where})", entries, runs, small=False)
-    found = [(e, runs[e.trials[beside.best(e, runs)]][0]) for e in entries]
+    table, *_ = tables.tables(target, name, f"{target.title} ({target.where})", entries, runs, small=False)
+    found = [(e, runs[e.trials[tables.best(e, runs)]][0]) for e in entries]
     base = {"accuracy": there[name_of(preset(DATASET, "fedavg"))]}
-    base |= {e.column: run for e, run in found if e.row in beside.FEDAVG}
+    base |= {e.column: run for e, run in found if e.row in tables.FEDAVG}
     leads = [
         float(np.mean(ends(run)) - np.mean(ends(base[e.column])))
         if run.federated and run is not base[e.column]
@@ -158,9 +158,9 @@ def variant(name: str, there: dict[str, Run]) -> Table:
     return with_columns(short_table, more)
 
 
-def commands(entries: list[Entry], runs: beside.Runs) -> list[str]:
+def commands(entries: list[Entry], runs: tables.Runs) -> list[str]:
     """What gives each row."""
-    return [f"`{command(e.trials[beside.best(e, runs)])}`" for e in entries]
+    return [f"`{command(e.trials[tables.best(e, runs)])}`" for e in entries]
 
 
 def with_columns(table: Table, more: Mapping[Column, Sequence[object]]) -> Table:
@@ -229,7 +229,7 @@ def ends(run: Run) -> list[float]:
 def to_fedavg(there: dict[str, Run]) -> Table:
     target = TARGETS["rounds"]
     entries, runs = of_target("rounds", there)
-    (table,) = beside.tables(
+    (table,) = tables.tables(
         target, "rounds", f"{target.title}, the paper's table of communication", entries, runs, small=False
     )
     return table
@@ -269,7 +269,7 @@ def seconds(quiet: dict[str, Run]) -> list[Table]:
     entries = [e for e in short_runs if e.trials[""] in runs]
     words = TIMED.format(seeds=seeds, rounds=rounds)
     title = f"{target.where}: {target.title}; from `{words}` on two cores that did nothing else"
-    return [*beside.tables(target, "time", title, entries, runs, small=False)]
+    return [*tables.tables(target, "time", title, entries, runs, small=False)]
 
 
 def ledger(there: dict[str, Run]) -> Table:
@@ -361,7 +361,7 @@ def numbers(there: dict[str, Run]) -> Table:
     """The paper's, others' and ours."""
     entries = {e.row: e for e in TARGETS["table1"].entries(DATASET) if e.row in METHODS}
     runs = runs_of([*entries.values()], there)
-    ours = [beside.reported(entries[row], runs) for row in METHODS]
+    ours = [tables.reported(entries[row], runs) for row in METHODS]
     papers = ("the paper, 100 rounds, three trials", *(entries[row].paper for row in METHODS))
     rows = [papers, *OTHERS, ("moonfl, 100 rounds, three trials", *ours)]
     return Table("numbers", "", (Column(""), *(Column(row, percent) for row in METHODS)), rows)

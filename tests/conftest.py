@@ -11,7 +11,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from moonfl import analysis
+from moonfl.runs import analysis
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("dev", deadline=None)

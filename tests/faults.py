@@ -22,10 +22,10 @@ from problems import gaussians
 from test_contract import same
 
 import moonfl
-from moonfl import analysis
 from moonfl.experiment import Experiment
-from moonfl.record import Result
-from moonfl.states import load
+from moonfl.runs import analysis
+from moonfl.runs.recorder import Result
+from moonfl.runs.states import load
 
 EXPERIMENT = Experiment(
     parties=3, rounds=3, epochs=1, batch_size=64, algorithm=moonfl.MOON(mu=1), sample_fraction=0.7, validation=0.2

@@ -18,9 +18,9 @@ from moonfl.data.base import Examples
 from moonfl.engines.embedded import Embedded
 from moonfl.experiment import Experiment
 from moonfl.federation import run
+from moonfl.metrics import Score, Tally
 from moonfl.models.base import Model
 from moonfl.presets import PRESETS
-from moonfl.scores import Score, Tally
 from moonfl.task import Task
 from moonfl.types import Batch, Output, Server
 

@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["moonfl.commands", "sklearn.datasets", "sklearn.manifold"])
+SERVER.set_forkserver_preload(["moonfl.cli.commands", "sklearn.datasets", "sklearn.manifold"])
 
 
 def start(folder: Path, *words: str) -> BaseProcess:
@@ -19,11 +19,11 @@ def start(folder: Path, *words: str) -> BaseProcess:
 
 
 def _command(folder: Path, words: tuple[str, ...]) -> None:
-    from moonfl import cli
+    from moonfl.cli import main
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests are deaf to Ctrl-C
     os.chdir(folder)
     descriptor = os.open("told", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(descriptor, stream.fileno())
-    sys.exit(cli.main(list(words)))
+    sys.exit(main(list(words)))

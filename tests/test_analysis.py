@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info
 
 import moonfl
 from moonfl import Experiment, FedAvg, InputError
-from moonfl.analysis import tsne
+from moonfl.runs.analysis import tsne
 from moonfl.types import Params, Server
 
 

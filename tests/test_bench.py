@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from moonfl import bench, cli
+from moonfl import bench
+from moonfl.cli import main
 from moonfl.errors import RunError
 
 ROOT = Path(__file__).parents[1]
@@ -17,7 +18,7 @@ def test_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr(bench, "SAMPLES", {True: 200})
     monkeypatch.setattr(bench, "REPEATS", {True: 1})
     out = tmp_path / "bench.json"
-    assert cli.main(["bench", "--quick", "--data-dir", str(tmp_path), "--out", str(out)]) == 0
+    assert main(["bench", "--quick", "--data-dir", str(tmp_path), "--out", str(out)]) == 0
     told = json.loads(out.read_text())
     measured = {row["what"]: row["value"] for row in told["measured"]}
     assert told["samples"] == 200
@@ -37,8 +38,8 @@ def test_multiply_adds_of_the_cnn() -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    assert cli.main(["bench", "--quick", "--out", str(tmp_path / "no" / "bench.json")]) == 2
-    assert cli.main(["bench", "--quick", "--out", str(tmp_path)]) == 2
+    assert main(["bench", "--quick", "--out", str(tmp_path / "no" / "bench.json")]) == 2
+    assert main(["bench", "--quick", "--out", str(tmp_path)]) == 2
 
 
 def test_a_plain_loop_that_dies_without_a_word_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

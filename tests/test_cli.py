@@ -13,10 +13,12 @@ import pytest
 from made_runs import make_run
 from problems import interruptible, write_cifar10, write_cifar100, write_tiny_imagenet
 
-from moonfl import cli, run
+from moonfl import run
+from moonfl.cli import main
+from moonfl.cli.main import parse
+from moonfl.cli.progress import Progress
 from moonfl.experiment import from_toml, override
 from moonfl.presets import PRESETS
-from moonfl.progress import Progress
 
 QUICK = ["--workers=1", "rounds=2", "epochs=1", "parties=4", "batch_size=64"]
 
@@ -31,7 +33,7 @@ def rounds(directory: Path) -> list[dict]:
 
 
 def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", *QUICK]) == 0
+    assert main(["run", *QUICK]) == 0
     out, err = capsys.readouterr()
     assert "results in runs/digits-moon" in out
     assert "round 2/2  accuracy" in err
@@ -52,12 +54,12 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (tmp_path / "runs" / "digits-moon" / "experiment.toml").read_text()
     assert "[versions]" in text
     assert "[choices]" in text
-    assert cli.main(["run", *QUICK]) == 0
+    assert main(["run", *QUICK]) == 0
     assert "results in runs/digits-moon-2" in capsys.readouterr().out
 
 
 def test_json_is_one_object_and_the_same_facts_as_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "digits-fedavg", "--out", "here", *QUICK, "--json", "seed=3"]) == 0
+    assert main(["run", "digits-fedavg", "--out", "here", *QUICK, "--json", "seed=3"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["accuracy"] == told["rounds"][-1]["accuracy"]
     assert told["best_accuracy"] == max(fact["accuracy"] for fact in told["rounds"])
@@ -70,8 +72,8 @@ def test_json_is_one_object_and_the_same_facts_as_python(tmp_path: Path, capsys:
 
 
 def test_a_file_repeats_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "digits-scaffold", *QUICK, "--out", "mu=5"]) == 0
-    assert cli.main(["run", "mu=5/experiment.toml", "--out", "second"]) == 0, capsys.readouterr().err
+    assert main(["run", "digits-scaffold", *QUICK, "--out", "mu=5"]) == 0
+    assert main(["run", "mu=5/experiment.toml", "--out", "second"]) == 0, capsys.readouterr().err
     capsys.readouterr()
     assert [f["loss"] for f in rounds(tmp_path / "mu=5")] == [f["loss"] for f in rounds(tmp_path / "second")]
 
@@ -80,14 +82,14 @@ def test_bytes_are_those_of_the_tensors(tmp_path: Path) -> None:
     """The MLP has two layers of 64*64+64, the head one more and 64*256+256, the output 256*10+10; SCAFFOLD twice."""
     model = 4 * (3 * (64 * 64 + 64) + 64 * 256 + 256 + 256 * 10 + 10)
     for algorithm, factor in [("fedavg", 1), ("moon", 1), ("scaffold", 2)]:
-        assert cli.main(["run", *QUICK, f"algorithm={algorithm}", "--out", algorithm]) == 0
+        assert main(["run", *QUICK, f"algorithm={algorithm}", "--out", algorithm]) == 0
         for fact in rounds(tmp_path / algorithm):
             assert (fact["bytes_down"], fact["bytes_up"]) == (4 * model * factor, 4 * model * factor)
             assert all((p["bytes_down"], p["bytes_up"]) == (model * factor,) * 2 for p in fact["parties"])
 
 
 def test_solo_reports_mean_and_deviation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "digits-solo", "epochs=2", "--out", "solo"]) == 0
+    assert main(["run", "digits-solo", "epochs=2", "--out", "solo"]) == 0
     (fact,) = rounds(tmp_path / "solo")
     values = list(fact["accuracies"].values())
     assert len(values) == 10
@@ -97,12 +99,12 @@ def test_solo_reports_mean_and_deviation(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_an_existing_run_is_kept_unless_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", *QUICK, "--out", "mine"]) == 0
+    assert main(["run", *QUICK, "--out", "mine"]) == 0
     before = (tmp_path / "mine" / "rounds.jsonl").read_text()
-    assert cli.main(["run", *QUICK, "--out", "mine", "seed=9"]) == 2
+    assert main(["run", *QUICK, "--out", "mine", "seed=9"]) == 2
     assert "mine already holds a run" in capsys.readouterr().err
     assert (tmp_path / "mine" / "rounds.jsonl").read_text() == before
-    assert cli.main(["run", *QUICK, "--out", "mine", "seed=9", "--force"]) == 0
+    assert main(["run", *QUICK, "--out", "mine", "seed=9", "--force"]) == 0
     assert (tmp_path / "mine" / "rounds.jsonl").read_text() != before
 
 
@@ -135,7 +137,7 @@ def test_an_existing_run_is_kept_unless_forced(tmp_path: Path, capsys: pytest.Ca
 def test_wrong_input_is_one_line_and_status_2(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(words) == 2
+    assert main(words) == 2
     out, err = capsys.readouterr()
     assert message in err
     assert out == ""
@@ -156,7 +158,7 @@ def test_wrong_input_is_one_line_and_status_2(
 )
 def test_wrong_words_are_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        cli.main(words)
+        main(words)
     assert stop.value.code == 2
     assert "usage:" in capsys.readouterr().err
 
@@ -182,13 +184,13 @@ def test_wrong_words_are_status_2(words: list[str], capsys: pytest.CaptureFixtur
 )
 def test_odd_files_are_one_line_and_status_2(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "odd.toml").write_text(text)
-    assert cli.main(["run", "odd.toml"]) == 2
+    assert main(["run", "odd.toml"]) == 2
     assert "Traceback" not in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_partition_that_had_to_be_filled_up_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "beta=0.001", "parties=100", "rounds=1", "epochs=1", "sample_fraction=0.1"]) == 0
+    assert main(["run", "beta=0.001", "parties=100", "rounds=1", "epochs=1", "sample_fraction=0.1"]) == 0
     assert "parties had under 10 samples after 100 draws and were filled up" in capsys.readouterr().err
 
 
@@ -225,8 +227,8 @@ def test_output_that_cannot_be_written_is_told_and_no_more(into: str, status: in
 @pytest.mark.parametrize(("error", "status"), [("moonfl.InputError('x')", 2), ("KeyboardInterrupt()", 130)])
 def test_a_failure_after_output_that_cannot_be_written_has_its_status(error: str, status: int) -> None:
     code = f"""
-import sys, moonfl
-from moonfl import cli
+import importlib, sys, moonfl
+cli = importlib.import_module("moonfl.cli.main")
 def compare(args):
     print("so far")
     raise {error}
@@ -251,13 +253,13 @@ def test_a_closed_stderr_is_nobody_to_tell(monkeypatch: pytest.MonkeyPatch, caps
 def test_a_folder_that_leads_nowhere_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a link to a disk that is not there."""
     (tmp_path / "runs").symlink_to(tmp_path / "gone")
-    assert cli.main(["run", *QUICK]) == 2
+    assert main(["run", *QUICK]) == 2
     assert "the folder runs cannot be made" in capsys.readouterr().err
 
 
 def test_a_way_on_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", *QUICK, "--out", "my runs"]) == 0
-    assert cli.main(["run", *QUICK, "--out", "my runs"]) == 2
+    assert main(["run", *QUICK, "--out", "my runs"]) == 0
+    assert main(["run", *QUICK, "--out", "my runs"]) == 2
     assert "`moonfl resume 'my runs'`" in capsys.readouterr().err
 
 
@@ -277,13 +279,13 @@ def test_a_terminal_gets_a_bar_with_the_accuracy(lines: int, shown: bytes) -> No
 
 
 def test_nothing_is_left_by_a_run_that_could_not_start(tmp_path: Path) -> None:
-    assert cli.main(["run", "cifar10-moon"]) == 2
-    assert cli.main(["run", "parties=1000", "--out", "there"]) == 2
+    assert main(["run", "cifar10-moon"]) == 2
+    assert main(["run", "parties=1000", "--out", "there"]) == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_diverging_run_is_status_1_and_keeps_its_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "digits-fedavg", "lr=30", "rounds=50", "--out", "bad"]) == 1
+    assert main(["run", "digits-fedavg", "lr=30", "rounds=50", "--out", "bad"]) == 1
     err = capsys.readouterr().err
     assert "lower lr" in err
     assert "Traceback" not in err
@@ -292,7 +294,7 @@ def test_diverging_run_is_status_1_and_keeps_its_record(tmp_path: Path, capsys: 
 
 
 def test_list_names_every_preset_and_the_papers_number(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["list"]) == 0
+    assert main(["list"]) == 0
     *lines, _, note = capsys.readouterr().out.splitlines()
     assert len(lines) == len(PRESETS) + 1
     assert "best of three server momenta" in note
@@ -301,7 +303,7 @@ def test_list_names_every_preset_and_the_papers_number(capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    assert cli.main(["partition", "digits-moon", "--out", f"heat.{kind}", "beta=0.1"]) == 0
+    assert main(["partition", "digits-moon", "--out", f"heat.{kind}", "beta=0.1"]) == 0
     out = capsys.readouterr().out
     assert "samples a party: mean 144" in out
     counts = [[int(n) for n in line.split()[2:]] for line in out.splitlines()[1:11]]
@@ -314,7 +316,7 @@ def test_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 def test_parties_of_a_column_have_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "".join(f"{k},{'North' if k % 3 else 'South'},{k % 2}\n" for k in range(30))
     (tmp_path / "t.csv").write_text("a,hospital,label\n" + rows)
-    assert cli.main(["partition", "dataset=csv", "data_dir=t.csv", "column=hospital", "--out", "heat.svg"]) == 0
+    assert main(["partition", "dataset=csv", "data_dir=t.csv", "column=hospital", "--out", "heat.svg"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:3]] == ["North", "South"]
     assert ">South<" in (tmp_path / "heat.svg").read_text()
 
@@ -324,18 +326,18 @@ def test_every_data_set_of_the_paper_runs(tmp_path: Path, capsys: pytest.Capture
     write_cifar10(tmp_path / "data")
     write_cifar100(tmp_path / "data", train=20, test=10)
     write_tiny_imagenet(tmp_path / "data", classes=2, per_class=5)
-    assert cli.main(["data"]) == 0
+    assert main(["data"]) == 0
     assert "not in" not in capsys.readouterr().out
     for dataset, length in (("cifar10", 2), ("cifar100", 2), ("tiny-imagenet", 1)):
         words = ["run", f"{dataset}-moon", f"rounds={length}", "epochs=1", "parties=1", "batch_size=10", "--json"]
-        assert cli.main(words) == 0
+        assert main(words) == 0
         told = json.loads(capsys.readouterr().out)
         assert len(told["rounds"]) == length
         assert told["settings"]["model"] == ("simple-cnn" if dataset == "cifar10" else "resnet50")
     natural = ["partition", "cifar100-moon", "partition=column", "column=coarse_label", "parties=20"]
-    assert cli.main(natural) == 0
+    assert main(natural) == 0
     assert "mean 1, deviation 0" in capsys.readouterr().out
-    assert cli.main([*natural[:-1], "parties=10"]) == 2
+    assert main([*natural[:-1], "parties=10"]) == 2
     assert "has 20 values, so there are parties=20" in capsys.readouterr().err
 
 
@@ -351,5 +353,5 @@ def test_every_data_set_of_the_paper_runs(tmp_path: Path, capsys: pytest.Capture
 )
 def test_a_number_that_is_none_is_told_the_rule(words: list[str], rule: str, capsys) -> None:
     with pytest.raises(SystemExit):
-        cli.parse(words)
+        parse(words)
     assert rule in capsys.readouterr().err

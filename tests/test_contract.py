@@ -15,8 +15,8 @@ from moonfl.errors import InputError
 from moonfl.experiment import Experiment
 from moonfl.federation import aggregate, init_server, run
 from moonfl.local import Workbench, local_update
-from moonfl.servers import SERVERS
-from moonfl.states import States
+from moonfl.runs.states import States
+from moonfl.server_optimizers import SERVERS
 from moonfl.types import Params, Server, State
 
 PAIRS = [(a, s) for a in ALGORITHMS for s in SERVERS if s == "average" or ALGORITHMS[a].takes_server_step]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from problems import write_cifar10, write_cifar100, write_tiny_imagenet
 
-from moonfl.data import load
 from moonfl.data.base import Examples
+from moonfl.data.datasets import load
 from moonfl.data.digits import PREPARATION
 from moonfl.data.loader import batches
 from moonfl.errors import InputError

@@ -16,7 +16,8 @@ import pytest
 from PIL import Image
 from problems import write_cifar10
 
-from moonfl.data import DATASETS, download, load
+from moonfl.data import download
+from moonfl.data.datasets import DATASETS, load
 from moonfl.errors import InputError, RunError
 
 

@@ -10,7 +10,8 @@ import pytest
 from problems import TINY, gaussians, train, write_hapt
 from test_docs import commands
 
-from moonfl import FedAvg, cli
+from moonfl import FedAvg
+from moonfl.cli import main
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -64,7 +65,7 @@ def test_clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_a_method_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     words = ["digits-fedavg", "algorithm=proximal_z:ProximalZ", "lam=0.5", "rounds=1", "parties=3", "epochs=1"]
-    assert cli.main(["run", *words, "--out", str(tmp_path / "run")]) == 0
+    assert main(["run", *words, "--out", str(tmp_path / "run")]) == 0
     method, task = runpy.run_path(str(EXAMPLES / "proximal_z.py"))["ProximalZ"], gaussians()
     drifts = []
     for algorithm in (FedAvg(), method(lam=0.0), method(lam=20.0)):

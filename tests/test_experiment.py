@@ -10,7 +10,7 @@ from moonfl.algorithms import MOON, FedAvg, FedDyn, FedProx, Scaffold, Solo
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment, from_toml, override, to_dict, to_toml
 from moonfl.presets import PRESETS
-from moonfl.servers import Adam, Average, Momentum
+from moonfl.server_optimizers import Adam, Average, Momentum
 
 
 @pytest.mark.parametrize("name", PRESETS)

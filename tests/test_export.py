@@ -17,13 +17,16 @@ from test_files import TABLE
 from torch import Tensor, nn
 
 import moonfl
-from moonfl import cli, exports, states, tree
+from moonfl import tree
+from moonfl.cli import main
 from moonfl.data.base import Examples
 from moonfl.data.npz import write_npz
 from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment
-from moonfl.exports.artifact import Artifact
-from moonfl.record import Result
+from moonfl.exports import writer as exports
+from moonfl.exports.weights import Artifact
+from moonfl.runs import states
+from moonfl.runs.recorder import Result
 from moonfl.task import make_task
 
 FILES = ["README.md", "model.pt2", "model.safetensors"]
@@ -209,14 +212,14 @@ def test_samples_that_are_not_as_stored_are_refused(digits: Result) -> None:
 
 
 def test_command(run: Path, digits: Result, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["export", str(run)]) == 0
+    assert main(["export", str(run)]) == 0
     out, err = capsys.readouterr()
     assert f"the global model after round 2 of 2, accuracy {100 * digits.accuracy:.1f} %, is in {run / 'export'}" in out
     assert "checked on 100 samples of the data, one alone and all at once" in out
     assert err == ""
     assert sorted(os.listdir(run / "export")) == FILES
     before = (run / "export" / "model.safetensors").read_bytes()
-    assert cli.main(["export", str(run)]) == 0  # an earlier export is replaced
+    assert main(["export", str(run)]) == 0  # an earlier export is replaced
     assert (run / "export" / "model.safetensors").read_bytes() == before
 
 
@@ -225,14 +228,14 @@ def test_a_run_of_another_machine(run: Path, tmp_path: Path) -> None:
     settings = (run / "experiment.toml").read_text()
     (run / "experiment.toml").write_text(settings.replace('device = "cpu"', 'device = "xpu:7"'))
     (tmp_path / "out" / ".writing-x").mkdir(parents=True)
-    assert cli.main(["export", str(run), "--out", str(tmp_path / "out")]) == 0
+    assert main(["export", str(run), "--out", str(tmp_path / "out")]) == 0
     assert sorted(os.listdir(tmp_path / "out")) == FILES
 
 
 def test_solo_has_a_model_of_each_party(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = moonfl.run(replace(QUICK, algorithm=moonfl.Solo(), rounds=1), tmp_path / "solo", workers=1)
     export = ["export", str(tmp_path / "solo")]
-    assert cli.main([*export, "--party", "1"]) == 0
+    assert main([*export, "--party", "1"]) == 0
     assert f"party 1's model after round 1 of 1, accuracy {100 * result.rounds[0]['accuracies']['party1']:.1f} %" in (
         capsys.readouterr().out
     )
@@ -244,7 +247,7 @@ def test_solo_has_a_model_of_each_party(tmp_path: Path, capsys: pytest.CaptureFi
         (["--party", "3"], "there is no party 3: --party (party=) is one of 0, 1, 2"),
         ([], "none is chosen"),
     ):
-        assert cli.main([*export, *words]) == 2
+        assert main([*export, *words]) == 2
         assert message in capsys.readouterr().err
     with pytest.raises(InputError, match="party0, party1, party2"):
         _ = result.model
@@ -256,18 +259,18 @@ def test_an_unfinished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
     with pytest.raises(KeyboardInterrupt):
         moonfl.run(QUICK, tmp_path / "run", workers=1, watch=stop)
-    assert cli.main(["export", str(tmp_path / "run")]) == 0
+    assert main(["export", str(tmp_path / "run")]) == 0
     assert "after round 1 of 2" in capsys.readouterr().out
 
 
 def test_best_is_the_model_the_run_kept(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["export", str(run), "--best"]) == 2
+    assert main(["export", str(run), "--best"]) == 2
     assert "has chosen no round" in capsys.readouterr().err
     result = moonfl.run(replace(QUICK, validation=0.2), tmp_path / "chosen", workers=1)
     assert result.chosen is not None
     other = {"global": tree.mul(result.models["global"], 0.5)}
     states.save(tmp_path / "chosen" / "best.safetensors", other)  # as a kill before the checkpoint may leave it
-    assert cli.main(["export", str(tmp_path / "chosen"), "--best"]) == 0
+    assert main(["export", str(tmp_path / "chosen"), "--best"]) == 0
     assert f"round {result.chosen['round']}, best on the validation samples" in capsys.readouterr().out
     moonfl.export(replace(result, chosen_models=other), tmp_path / "from-result", best=True)
     x, _ = by_the_run(result)
@@ -297,7 +300,7 @@ def test_what_cannot_be_exported_is_told_in_one_line(
     run: Path, spoil, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoil(run)
-    assert cli.main(["export", str(run)]) == 2
+    assert main(["export", str(run)]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert len(err.splitlines()) == 1
@@ -308,17 +311,17 @@ def test_without_data_random_inputs_stand_in_and_it_is_said(tmp_path: Path, caps
     exp = experiment(tmp_path, "mlp", True, moonfl.MOON())
     moonfl.run(exp, tmp_path / "run", workers=1)
     (tmp_path / "data.npz").rename(tmp_path / "moved.npz")
-    assert cli.main(["export", str(tmp_path / "run")]) == 0
+    assert main(["export", str(tmp_path / "run")]) == 0
     out, err = capsys.readouterr()
     assert "100 random inputs" in out
     assert "data.npz" in err
-    assert cli.main(["export", str(tmp_path / "run"), "--data-dir", str(tmp_path / "moved.npz")]) == 0
+    assert main(["export", str(tmp_path / "run"), "--data-dir", str(tmp_path / "moved.npz")]) == 0
     assert "30 samples of the data" in capsys.readouterr().out
     older = json.loads((tmp_path / "run" / "partition.json").read_text())
     del older["shape"]
     (tmp_path / "run" / "partition.json").write_text(json.dumps(older))
-    assert cli.main(["export", str(tmp_path / "run"), "--data-dir", str(tmp_path / "moved.npz")]) == 0
-    assert cli.main(["export", str(tmp_path / "run")]) == 2
+    assert main(["export", str(tmp_path / "run"), "--data-dir", str(tmp_path / "moved.npz")]) == 0
+    assert main(["export", str(tmp_path / "run")]) == 2
     assert "--data-dir DIR" in capsys.readouterr().err
 
 
@@ -326,7 +329,7 @@ def test_a_run_over_sites(run: Path, capsys: pytest.CaptureFixture[str]) -> None
     """What flower/server.py writes of the samples: that of the sites."""
     site = {"shape": [1, 8, 8], "dtype": "torch.uint8", "classes": list("0123456789")}
     (run / "partition.json").write_text(json.dumps({"classes": site["classes"], "sites": [site, site]}))
-    assert cli.main(["export", str(run)]) == 0
+    assert main(["export", str(run)]) == 0
     assert "100 samples" in capsys.readouterr().out
 
 
@@ -334,13 +337,13 @@ def test_other_folders_are_left_alone(run: Path, tmp_path: Path, capsys: pytest.
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "README.md").write_text("mine")
-    assert cli.main(["export", str(run), "--out", str(mine)]) == 2
+    assert main(["export", str(run), "--out", str(mine)]) == 2
     assert "--force" in capsys.readouterr().err
     assert os.listdir(mine) == ["README.md"]
     (mine / "notes.txt").write_text("mine, too")
-    assert cli.main(["export", str(run), "--out", str(mine), "--force"]) == 0
+    assert main(["export", str(run), "--out", str(mine), "--force"]) == 0
     assert sorted(os.listdir(mine)) == [*FILES, "notes.txt"]
-    assert cli.main(["export", str(run), "--out", str(mine / "notes.txt"), "--force"]) == 2
+    assert main(["export", str(run), "--out", str(mine / "notes.txt"), "--force"]) == 2
     assert (mine / "notes.txt").read_text() == "mine, too"
 
 

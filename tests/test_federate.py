@@ -17,8 +17,9 @@ from torch.utils.data import IterableDataset, TensorDataset
 import moonfl
 from moonfl import MOON, Experiment, InputError, RunError
 from moonfl.algorithms import ALGORITHMS
-from moonfl.given import TEST, _each
-from moonfl.models import ENCODERS, resnet
+from moonfl.api.federate import TEST, _each
+from moonfl.models import resnet
+from moonfl.models.encoders import ENCODERS
 from moonfl.task import make_task
 from moonfl.types import Params, Party
 

@@ -11,9 +11,10 @@ from PIL import Image
 from problems import write_images
 
 import moonfl
-from moonfl import Experiment, cli
-from moonfl.data import load
+from moonfl import Experiment
+from moonfl.cli import main
 from moonfl.data.base import Examples, Reading
+from moonfl.data.datasets import load
 from moonfl.data.folder import read_folder
 from moonfl.data.images import Images
 from moonfl.data.moments import moments, scales
@@ -265,16 +266,16 @@ def test_each_format_runs_from_the_command_line_and_resumes(
     kind: str, files: dict[str, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*files[kind], "rounds=1", "epochs=1", "--out", str(tmp_path / "run")]
-    assert cli.main(["run", *words]) == 0, capsys.readouterr().err
-    assert cli.main(["resume", str(tmp_path / "run")]) == 0, capsys.readouterr().err
-    assert cli.main(["partition", *files[kind], "--out", str(tmp_path / "p.png")]) == 0
+    assert main(["run", *words]) == 0, capsys.readouterr().err
+    assert main(["resume", str(tmp_path / "run")]) == 0, capsys.readouterr().err
+    assert main(["partition", *files[kind], "--out", str(tmp_path / "p.png")]) == 0
 
 
 def test_a_run_of_ones_own_data_is_not_named_after_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "t.csv", TABLE)
     words = ["dataset=csv", "data_dir=t.csv", "label=outcome", "column=site", "rounds=1", "epochs=1", "--workers", "1"]
-    assert cli.main(["run", *words]) == 0
+    assert main(["run", *words]) == 0
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["csv-moon"]
 
 
@@ -376,6 +377,6 @@ def test_classes_of_arrays_are_told_once_and_from_0(tmp_path: Path) -> None:
 
 def test_ones_own_data_start_from_the_papers_settings_not_the_digits(tmp_path: Path) -> None:
     words = ["run", "dataset=csv", f"data_dir={write(tmp_path / 't.csv', TABLE)}", "label=outcome", "column=site"]
-    assert cli.main([*words, "rounds=1", "epochs=1", "--out", str(tmp_path / "run")]) == 0
+    assert main([*words, "rounds=1", "epochs=1", "--out", str(tmp_path / "run")]) == 0
     exp = from_toml(tmp_path / "run" / "experiment.toml")
     assert (exp.batch_size, exp.parties, exp.algorithm) == (64, 3, moonfl.MOON(mu=5.0))

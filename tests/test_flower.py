@@ -27,25 +27,26 @@ from test_files import TABLE
 from test_names import module, own_experiment
 
 import moonfl
-from moonfl import MOON, Experiment, FedNova, InputError, RunError, Scaffold, cli, tree
+from moonfl import MOON, Experiment, FedNova, InputError, RunError, Scaffold, tree
 from moonfl.algorithms import ALGORITHMS
+from moonfl.cli import main
 from moonfl.data.augment import by_type
 from moonfl.data.npz import write_npz
 from moonfl.errors import DivergenceError
 from moonfl.experiment import override
-from moonfl.flower import roll
+from moonfl.flower import membership
+from moonfl.flower.certificates import write_certificates
 from moonfl.flower.client import WRONG_THERE, client_app
-from moonfl.flower.deployment import init
-from moonfl.flower.exchange import look
-from moonfl.flower.follow import Followed, experiment_of
-from moonfl.flower.keys import write_certificates
-from moonfl.flower.records import MARK, RefusedError, check_tensors, clean, moments_of, pack, unpack
+from moonfl.flower.init import init
+from moonfl.flower.messaging import look
+from moonfl.flower.protocol import MARK, RefusedError, check_tensors, clean, moments_of, pack, unpack
+from moonfl.flower.run import Followed, experiment_of
 from moonfl.flower.server import serve, site_app
-from moonfl.flower.simulate import simulate, simulated_site, simulated_sites
+from moonfl.flower.simulation import simulate, simulated_site, simulated_sites
 from moonfl.flower.site import read_site
-from moonfl.record import Result
-from moonfl.rundir import CHECKPOINT
-from moonfl.states import load
+from moonfl.runs.directory import CHECKPOINT
+from moonfl.runs.recorder import Result
+from moonfl.runs.states import load
 from moonfl.task import make_task
 
 _ = module  # a fixture
@@ -143,9 +144,9 @@ def test_a_deployment_without_data_is_not_of_a_data_set_with_a_preparation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Else hospitals' pixels would be scaled as digits are."""
-    assert cli.main(["flower", "init", str(tmp_path / "hospitals"), "--sites", "3"]) == 2
+    assert main(["flower", "init", str(tmp_path / "hospitals"), "--sites", "3"]) == 2
     assert "say dataset=sites" in capsys.readouterr().err
-    assert cli.main(["flower", "init", str(tmp_path / "hospitals"), "--sites", "3", "dataset=sites"]) == 0
+    assert main(["flower", "init", str(tmp_path / "hospitals"), "--sites", "3", "dataset=sites"]) == 0
 
 
 def test_a_site_more_than_there_are_secrets_is_told(moon: Deployment) -> None:
@@ -561,11 +562,11 @@ def test_answers_in_hand_count_though_their_site_is_gone(moon: Deployment) -> No
 
 
 def test_a_refused_site_that_left_is_not_asked_for_ever(moon: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roll, "ASK_AGAIN", 0.0)
+    monkeypatch.setattr(membership, "ASK_AGAIN", 0.0)
     site = moon.folder / "site-3" / "site.toml"
     site.write_text("party = 9")
-    rules = roll.Rules(5.0, 2, wait=0.0)
-    met = roll.Roll(moon.grid, 3, rules, tell=lambda line: None)
+    rules = membership.Rules(5.0, 2, wait=0.0)
+    met = membership.Roll(moon.grid, 3, rules, tell=lambda line: None)
     assert set(met.present()) == {0, 1}
     moon.grid.online -= {3}
     met.present()
@@ -903,7 +904,7 @@ def test_fednovas_norm_is_what_the_steps_make_it(tmp_path: Path) -> None:
 
 def test_a_site_mended_before_the_first_round_joins(moon: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was met first had the wrong data, so the others did not fit it."""
-    monkeypatch.setattr(roll, "ASK_AGAIN", 0.5)
+    monkeypatch.setattr(membership, "ASK_AGAIN", 0.5)
     path = moon.folder / "site-1" / "data.npz"
     good = path.read_bytes()
     np.savez(path, x=np.zeros((9, 1, 7, 7), np.uint8), y=np.arange(9), classes=np.arange(10))
@@ -1065,8 +1066,8 @@ def test_another_experiment_does_not_go_on_with_a_run(moon: Deployment) -> None:
 def test_the_run_of_a_deployment_can_be_reported(moon: Deployment, tmp_path: Path) -> None:
     lose(moon, 1, {1})
     moon.serve()
-    assert cli.main(["report", str(moon.out), "--out", str(tmp_path / "report")]) == 0
-    assert cli.main(["compare", str(moon.out)]) == 0
+    assert main(["report", str(moon.out), "--out", str(tmp_path / "report")]) == 0
+    assert main(["compare", str(moon.out)]) == 0
 
 
 def test_the_model_of_a_deployment_can_be_exported(moon: Deployment, tmp_path: Path) -> None:
@@ -1108,7 +1109,7 @@ def test_the_folder_one_is_in_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["flower", "init", ".", "--sites", "2", "dataset=sites"]) == 2
+    assert main(["flower", "init", ".", "--sites", "2", "dataset=sites"]) == 2
     assert ". is the folder you are in" in capsys.readouterr().err
 
 
@@ -1124,7 +1125,7 @@ def test_a_server_that_is_not_there(moon: Deployment, capsys: pytest.CaptureFixt
         port = taken.getsockname()[1]
     path = moon.folder / "deployment.toml"
     path.write_text(path.read_text().replace("8000", str(port)))
-    assert cli.main(["flower", "run", str(moon.folder)]) == 1
+    assert main(["flower", "run", str(moon.folder)]) == 1
     assert f"no SuperLink answers at 127.0.0.1:{port}" in capsys.readouterr().err.splitlines()[-1]
     assert not (moon.folder / "server" / "runs").exists()
 
@@ -1152,6 +1153,6 @@ def test_wrong_words_get_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
-    assert cli.main(["flower", *words]) == 2
+    assert main(["flower", *words]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "new").exists()

@@ -21,12 +21,12 @@ from test_docs import ROOT, commands
 
 import moonfl
 from moonfl import MOON, Experiment
+from moonfl.flower.certificates import write_certificates, write_node_key
 from moonfl.flower.client import WRONG_THERE
-from moonfl.flower.deployment import init
-from moonfl.flower.keys import write_certificates, write_node_key
-from moonfl.flower.records import unpack
+from moonfl.flower.init import init
+from moonfl.flower.protocol import unpack
 from moonfl.flower.server import serve, site_app
-from moonfl.states import load
+from moonfl.runs.states import load
 
 pytestmark = pytest.mark.flower
 EXP = Experiment(parties=3, rounds=6, epochs=1, algorithm=MOON(mu=1.0))

@@ -16,7 +16,7 @@ import torch
 from moonfl import run
 from moonfl.algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
 from moonfl.experiment import Experiment
-from moonfl.servers import Adam, Momentum, Yogi
+from moonfl.server_optimizers import Adam, Momentum, Yogi
 from moonfl.task import Task
 from moonfl.types import Params
 

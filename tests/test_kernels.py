@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from problems import train, write_cifar10
 from torch import Tensor, nn
 
-from moonfl import kernels
 from moonfl.data.cifar import CIFAR10, CIFAR100
 from moonfl.experiment import Experiment
 from moonfl.kernels import batch as batch_module
 from moonfl.kernels import chain
+from moonfl.kernels import library as kernels
 from moonfl.kernels.convpool import ConvReluPool
-from moonfl.models import build_model
 from moonfl.models.base import Model
+from moonfl.models.encoders import build_model
 from moonfl.task import make_task
 
 BEST = kernels.in_use()

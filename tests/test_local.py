@@ -16,7 +16,7 @@ from moonfl import tree
 from moonfl.algorithms import ALGORITHMS
 from moonfl.data.base import Examples
 from moonfl.data.loader import batches
-from moonfl.engines import make_engine
+from moonfl.engines.base import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import RunError
 from moonfl.federation import aggregate, init_server, run

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from moonfl.errors import InputError
-from moonfl.models import ENCODERS, build_model
 from moonfl.models.base import has_batch_norm
+from moonfl.models.encoders import ENCODERS, build_model
 
 SHAPES = {
     "mlp": (1, 8, 8),

@@ -10,7 +10,8 @@ import pytest
 from test_contract import same
 
 import moonfl
-from moonfl import Experiment, cli
+from moonfl import Experiment
+from moonfl.cli import main
 from moonfl.experiment import from_toml, override, to_toml
 
 METHOD = """
@@ -91,9 +92,9 @@ def own_experiment(**more: Any) -> Experiment:
 def test_ones_own_method_and_model_by_dotted_path(module: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From the command line, by workers and by none, stopped and resumed: the same bits."""
     words = [*OWN, "parties=3", "epochs=1", "rounds=2"]
-    assert cli.main(["run", *words, "--out", "run", "--workers", "2"]) == 0, capsys.readouterr().err
-    assert cli.main(["resume", "run"]) == 0
-    assert cli.main(["report", "run", "--out", "report"]) == 0
+    assert main(["run", *words, "--out", "run", "--workers", "2"]) == 0, capsys.readouterr().err
+    assert main(["resume", "run"]) == 0
+    assert main(["report", "run", "--out", "report"]) == 0
     exp = from_toml(Path("run/experiment.toml"))
     assert exp.algorithm.lam == 0.5
     alone = moonfl.run(exp, workers=1)
@@ -200,17 +201,17 @@ def test_numbers_and_none_to_choose_from_survive_the_file(word: str, k: int | No
     ],
 )
 def test_a_wrong_dotted_path_is_told(word: str, message: str, module: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", word, "--out", "run"]) == 2
+    assert main(["run", word, "--out", "run"]) == 2
     assert message in capsys.readouterr().err
     assert not Path("run").exists()
 
 
 def test_a_setting_of_ones_own_method_is_checked(module: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "algorithm=mymethod:Small", "lm=3"]) == 2
+    assert main(["run", "algorithm=mymethod:Small", "lm=3"]) == 2
     assert "unknown key 'lm'; did you mean lam" in capsys.readouterr().err
-    assert cli.main(["run", "algorithm=mymethod:Small", "lam=-1"]) == 2
+    assert main(["run", "algorithm=mymethod:Small", "lam=-1"]) == 2
     assert "algorithm.lam must be >= 0" in capsys.readouterr().err
-    assert cli.main(["run", "algorithm=mymethod:Shadow", "lr=0.5"]) == 2
+    assert main(["run", "algorithm=mymethod:Shadow", "lr=0.5"]) == 2
     assert "mymethod:Shadow has a setting lr, as every experiment has; rename it" in capsys.readouterr().err
 
 
@@ -228,7 +229,7 @@ def test_a_setting_of_ones_own_method_is_checked(module: Path, capsys: pytest.Ca
 )
 def test_an_unknown_word_gets_the_nearest(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with contextlib.suppress(SystemExit):  # how argparse ends, with status 2
-        assert cli.main(words) == 2
+        assert main(words) == 2
     assert message in capsys.readouterr().err
 
 

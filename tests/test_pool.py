@@ -18,7 +18,7 @@ from torch import nn
 
 from moonfl import run as run_experiment
 from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
-from moonfl.engines import make_engine
+from moonfl.engines.base import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.engines.pool import Pool
 from moonfl.errors import InputError, RunError

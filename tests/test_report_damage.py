@@ -12,7 +12,8 @@ from made_runs import make_run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from moonfl import cli, report
+from moonfl import report
+from moonfl.cli import main
 from moonfl.errors import InputError
 from moonfl.report.contents import sections
 from moonfl.report.groups import group
@@ -183,7 +184,7 @@ def test_damage_is_told_in_one_sentence(
     damage(run_of_two(tmp_path / "run"))
     with pytest.raises(InputError, match=message):
         report.write([tmp_path / "run"], tmp_path / "out")
-    assert cli.main(["compare", str(tmp_path)]) == 2
+    assert main(["compare", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

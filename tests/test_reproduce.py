@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 from problems import shorten, write_cifar10, write_cifar100, write_tiny_imagenet
 
-from moonfl import beside, cli, estimates, figures, reproduce, targets
 from moonfl.algorithms import MOON
-from moonfl.data import DATASETS
+from moonfl.cli import main
 from moonfl.data.base import Examples
+from moonfl.data.datasets import DATASETS
 from moonfl.data.digits import read_digits
 from moonfl.experiment import Experiment
 from moonfl.report.runs import Run
-from moonfl.targets import TARGETS, Entry
+from moonfl.reproduce import estimates, figures, tables, targets
+from moonfl.reproduce import runner as reproduce
+from moonfl.reproduce.targets import TARGETS, Entry
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +41,7 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_target_at_small_scale(name: str, small_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["reproduce", name, "--scale", "small", "--seeds", "1", "--rounds", "2", "--workers", "1"]
-    assert cli.main([*words, "--out", str(small_runs)]) == 0, capsys.readouterr().err
+    assert main([*words, "--out", str(small_runs)]) == 0, capsys.readouterr().err
     out = capsys.readouterr()
     kind, stem = TARGETS[name].kind, f"{name}-small-2rounds"
     if kind == "distributions":
@@ -64,22 +66,22 @@ def test_every_target_at_small_scale(name: str, small_runs: Path, capsys: pytest
 
 def test_a_report_of_what_was_reproduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--scale", "small", "--seeds", "1", "--rounds", "2", "--workers", "1", "--out", str(tmp_path)]
-    assert cli.main(["reproduce", "table1", *words]) == 0
-    assert cli.main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
+    assert main(["reproduce", "table1", *words]) == 0
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
     assert "small scale" in (tmp_path / "report" / "report.html").read_text()
     capsys.readouterr()
 
 
 def test_finished_runs_are_kept_and_unfinished_ones_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["reproduce", "temperature", "--scale", "small", "--seeds", "1", "--rounds", "3", "--workers", "1"]
-    assert cli.main([*words, "--out", str(tmp_path)]) == 0
+    assert main([*words, "--out", str(tmp_path)]) == 0
     first = capsys.readouterr()
     runs = sorted((tmp_path / "runs").iterdir())
     before = [(run / "rounds.jsonl").read_bytes() for run in runs]
     lines = (runs[0] / "rounds.jsonl").read_text().splitlines(keepends=True)
     (runs[0] / "rounds.jsonl").write_text("".join(lines[:2]))
     (runs[0] / "checkpoint" / "round-3.json").unlink()
-    assert cli.main([*words, "--out", str(tmp_path)]) == 0
+    assert main([*words, "--out", str(tmp_path)]) == 0
     again = capsys.readouterr()
     assert again.out == first.out
     assert again.err.count("run 1 of 3") + again.err.count("run 2 of 3") + again.err.count("run 3 of 3") == 1
@@ -94,7 +96,7 @@ def test_the_real_presets_of_cifar10(name: str, small_runs: Path, capsys: pytest
         write_cifar10(small_runs / "data", per_file=24)
     words = ["reproduce", name, "--dataset", "cifar10", "--seeds", "1", "--rounds", "1", "--workers", "1"]
     out = small_runs / "real"
-    assert cli.main([*words, "--data-dir", str(small_runs / "data"), "--out", str(out)]) == 0, capsys.readouterr().err
+    assert main([*words, "--data-dir", str(small_runs / "data"), "--out", str(out)]) == 0, capsys.readouterr().err
     shown = capsys.readouterr().out
     if TARGETS[name].kind == "accuracy":
         assert "rounds 1, not the paper's 100" in shown
@@ -120,9 +122,7 @@ def test_the_other_data_sets(
     if not folder.exists():
         write_cifar100(folder, samples) if dataset == "cifar100" else write_tiny_imagenet(folder, 12, 12)
     words = ["reproduce", name, "--dataset", dataset, "--model", "simple-cnn", "--seeds", "1", "--rounds", "1"]
-    code = cli.main(
-        [*words, "--workers", "1", "--data-dir", str(folder), "--out", str(small_runs / folder.name / "out")]
-    )
+    code = main([*words, "--workers", "1", "--data-dir", str(folder), "--out", str(small_runs / folder.name / "out")])
     shown = capsys.readouterr()
     assert code == 0, shown.err
     if TARGETS[name].kind == "accuracy":
@@ -151,11 +151,11 @@ def test_a_seed_that_diverges_is_named_and_its_setting_is_not_the_best(
     """The facts of the others are real; what a run that led nowhere leaves is its note."""
     facts = {"one": {0: 0.9}, "two": {0: 0.5, 1: 0.4}, "three": {0: 0.4, 1: 0.4}}
     tried = {label: replace(targets.preset("cifar10", "moon"), epochs=e) for e, label in enumerate(facts, 1)}
-    found: beside.Runs = {
+    found: tables.Runs = {
         tried[label]: {s: Run(Path(), {}, {}, {}, [{"accuracy": a}], None, {}) for s, a in of.items()}
         for label, of in facts.items()
     }
-    assert beside.best(Entry("tried", tried), found) == "two"
+    assert tables.best(Entry("tried", tried), found) == "two"
     calm = targets.small(targets.preset("cifar10", "fedavg"))
     trials = {f"epochs {e}": replace(calm, epochs=e) for e in (1, 2)}
     monkeypatch.setitem(
@@ -179,7 +179,7 @@ def test_a_seed_that_diverges_is_named_and_its_setting_is_not_the_best(
 def test_all_data_are_there_before_the_first_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_cifar10(tmp_path / "data", per_file=24)
     words = ["reproduce", "rounds", "--data-dir", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
-    assert cli.main(words) == 2
+    assert main(words) == 2
     assert "cifar100 is not in" in capsys.readouterr().err
     assert not (tmp_path / "out" / "runs").exists()
 
@@ -200,13 +200,13 @@ def test_fedavg_is_the_one_with_as_many_parties_a_round() -> None:
         e.trials[""]: {0: made_run([level[e.trials[""].parties_per_round()] + 0.1 * (e.row != "FedAvg")] * 20, 2.0)}
         for e in entries
     }
-    table = beside.accuracies("x", "x", [e for e in entries if e.row != "SOLO"], runs, True)
+    table = tables.accuracies("x", "x", [e for e in entries if e.row != "SOLO"], runs, True)
     leads = [row[-2] for row in table.rows if row[0] != "FedAvg"]
     assert all(lead.mean == pytest.approx(0.1) for lead in leads)
 
 
 def test_the_list_names_every_target(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["reproduce", "--list", "--scale", "small"]) == 0
+    assert main(["reproduce", "--list", "--scale", "small"]) == 0
     out = capsys.readouterr().out
     assert all(f"\n{name} " in out for name in TARGETS)
     assert "estimate" in out
@@ -224,7 +224,7 @@ def test_the_list_names_every_target(capsys: pytest.CaptureFixture[str]) -> None
     ],
 )
 def test_wrong_input(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([*words, "--out", str(tmp_path / "out")]) == 2
+    assert main([*words, "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -251,7 +251,7 @@ def made_run(accuracies: list[float], seconds: float = 1.0) -> Run:
     return Run(Path("run"), {"rounds": len(facts)}, {}, {}, facts, None, {})
 
 
-def entries_and_runs() -> tuple[list[Entry], beside.Runs]:
+def entries_and_runs() -> tuple[list[Entry], tables.Runs]:
     fedavg, moon = (replace(targets.preset("cifar10", m), rounds=4) for m in ("fedavg", "moon"))
     runs = {
         fedavg: {0: made_run([0.1, 0.3, 0.5, 0.5], 2.0), 1: made_run([0.1, 0.3, 0.5, 0.6], 2.0)},
@@ -263,19 +263,19 @@ def entries_and_runs() -> tuple[list[Entry], beside.Runs]:
 def test_differences_are_paired_by_seed() -> None:
     entries, runs = entries_and_runs()
     entries = [replace(entries[0], paper="66.3 ± 0.5"), replace(entries[1], paper="69.1")]
-    table = beside.accuracies("x", "x", entries, runs, False)
+    table = tables.accuracies("x", "x", entries, runs, False)
     moon = dict(zip([column.name for column in table.columns], table.rows[1], strict=True))
     assert moon["minus FedAvg"].mean == pytest.approx((0.1 - 0.01) / 2)
     assert moon["ours, %"].mean == pytest.approx(0.595)
     assert moon["difference"] == pytest.approx(0.595 - 0.691)
     assert moon["seeds"] == 2
-    equal = beside.accuracies("x", "x", [entries[0], replace(entries[0], row="FedProx")], runs, False)
+    equal = tables.accuracies("x", "x", [entries[0], replace(entries[0], row="FedProx")], runs, False)
     assert [c.name for c in equal.columns].count("minus FedAvg") == 1  # no difference is a difference of 0
 
 
 def test_rounds_to_fedavgs_accuracy_are_per_seed() -> None:
     entries, runs = entries_and_runs()
-    table = beside.rounds("x", "x", entries, runs, False)
+    table = tables.rounds("x", "x", entries, runs, False)
     fedavg, moon = table.rows
     assert fedavg[2:4] == ("1.0", (4, 4))
     assert moon[2:4] == ("3.7", (2, "not reached"))  # 0.5 in round 2; 0.6 never
@@ -284,12 +284,12 @@ def test_rounds_to_fedavgs_accuracy_are_per_seed() -> None:
     assert (fedavg[6], moon[6]) == ((120, 120), (60, "not reached"))
     assert table.note.endswith("its last accuracy (3, 4)")
     (scaffold,) = (e for e in TARGETS["rounds"].entries("cifar10") if e.row == "SCAFFOLD")
-    assert beside.one_place(100 / int(scaffold.paper)) == "1.3", "as the paper prints it"
+    assert tables.one_place(100 / int(scaffold.paper)) == "1.3", "as the paper prints it"
 
 
 def test_seconds_are_compared_as_ratios() -> None:
     entries, runs = entries_and_runs()
-    _, moon = beside.seconds(
+    _, moon = tables.seconds(
         "x", "x", [replace(entries[0], paper="330"), replace(entries[1], paper="337")], runs, False
     ).rows
     assert moon[3:5] == (pytest.approx(337 / 330), pytest.approx(1.5))
@@ -299,11 +299,11 @@ def test_what_was_tuned_is_shown_whole_and_the_best_is_marked() -> None:
     _, runs = entries_and_runs()
     a, b = runs
     tuned = [Entry("FedProx", {"mu 1": a, "mu 2": b}, "66.9")]
-    table = beside.accuracies("x", "x", tuned, runs, False)
+    table = tables.accuracies("x", "x", tuned, runs, False)
     assert "mu 2 (chosen on test data, as in the paper)" in table.rows[0]
-    (one,) = beside.accuracies("x", "x", [replace(tuned[0], trials={"mu 1": a})], runs, False).rows
+    (one,) = tables.accuracies("x", "x", [replace(tuned[0], trials={"mu 1": a})], runs, False).rows
     assert "mu 1" in one, "what was run is named even if it is all that was"
-    grid = beside.grid("x", "x", tuned, runs)
+    grid = tables.grid("x", "x", tuned, runs)
     assert [row[1] for row in grid.rows] == ["mu 1", "mu 2"]
     assert grid.rows[1][3] == "chosen on test data, as in the paper"
 
@@ -317,7 +317,7 @@ def test_what_the_paper_says_of_its_figures() -> None:
     }
     assert [*best.values()] == [["tau 0.5"], ["tau 1"], ["tau 0.5"], ["128"], ["256"], ["128"]]
     entries, runs = entries_and_runs()
-    table = beside.accuracies("x", "x", [replace(e, paper="", best=e.row == "MOON") for e in entries], runs, False)
+    table = tables.accuracies("x", "x", [replace(e, paper="", best=e.row == "MOON") for e in entries], runs, False)
     assert [row[1] for row in table.rows] == ["figure only", "its best, figure only"]
 
 
@@ -337,7 +337,7 @@ def test_a_figure_by_value_shows_the_tables_numbers() -> None:
 
 def test_one_seed_is_enough_for_the_map_of_four_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce.seeds_of(TARGETS["tsne"], reproduce.Options(Path("x"), seeds=3)) == 1
-    assert cli.main(["reproduce", "--list", "--scale", "small", "--seeds", "3"]) == 0
+    assert main(["reproduce", "--list", "--scale", "small", "--seeds", "3"]) == 0
     assert "tsne               3 " in capsys.readouterr().out  # three networks
 
 
@@ -355,7 +355,7 @@ def test_an_estimate_counts_the_negatives_there_are(negatives: int, share: float
 
 
 def test_the_papers_numbers_of_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["reproduce", "statistics", "--scale", "small", "--out", str(tmp_path)]) == 0
+    assert main(["reproduce", "statistics", "--scale", "small", "--out", str(tmp_path)]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "test samples" in line)
     assert line.split()[-2:] == ["10,000", "60"], "the paper's, and those of the little of digits that is here"
 

@@ -10,8 +10,8 @@ import pytest
 
 from moonfl.experiment import from_toml
 from moonfl.report.runs import Run
-from moonfl.reproduce import name_of
-from moonfl.targets import TARGETS
+from moonfl.reproduce.runner import name_of
+from moonfl.reproduce.targets import TARGETS
 
 ROOT = Path(__file__).parents[1]
 MAKE = runpy.run_path(str(ROOT / "results" / "make.py"))

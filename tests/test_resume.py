@@ -23,14 +23,14 @@ from starter import start as start_command
 from test_contract import same
 
 import moonfl
-from moonfl import cli
 from moonfl.algorithms import ALGORITHMS, MOON
+from moonfl.cli import main
 from moonfl.errors import DivergenceError
 from moonfl.experiment import Experiment
-from moonfl.files import write_atomically
-from moonfl.record import Result
-from moonfl.rundir import is_replaced
-from moonfl.servers import SERVERS
+from moonfl.runs.directory import is_replaced
+from moonfl.runs.files import write_atomically
+from moonfl.runs.recorder import Result
+from moonfl.server_optimizers import SERVERS
 
 HERE = Path(__file__).parent
 QUICK = Experiment(parties=4, rounds=4, epochs=1, batch_size=64, sample_fraction=0.5, algorithm=MOON(mu=1))
@@ -125,7 +125,7 @@ LONG = ["parties=4", "rounds=16", "epochs=2", "batch_size=32", "mu=1"]
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     folder = tmp_path_factory.mktemp("uninterrupted")
-    assert cli.main(["run", *LONG, "--out", str(folder / "run"), "--workers", "1"]) == 0
+    assert main(["run", *LONG, "--out", str(folder / "run"), "--workers", "1"]) == 0
     return load_file(folder / "run" / "checkpoint" / "server-16.safetensors")
 
 
@@ -217,7 +217,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_good(
     start(QUICK, out, 3)
     message = damage(out / "checkpoint")
     facts = (out / "rounds.jsonl").read_text()
-    assert cli.main(["resume", str(out)]) == 2
+    assert main(["resume", str(out)]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert f"`moonfl resume {out} --previous` goes on from the checkpoint before it" in err
@@ -230,10 +230,10 @@ def test_both_damaged_says_how_to_start_again(tmp_path: Path, capsys: pytest.Cap
     start(QUICK, tmp_path / "run", 3)
     for path in (tmp_path / "run" / "checkpoint").glob("round-*.json"):
         path.write_text("{}")
-    assert cli.main(["resume", str(tmp_path / "run"), "--previous"]) == 2
+    assert main(["resume", str(tmp_path / "run"), "--previous"]) == 2
     out = tmp_path / "run"
     assert f"`moonfl run {out / 'experiment.toml'} --out {out} --force` starts the run again" in capsys.readouterr().err
-    assert cli.main(["run", str(out / "experiment.toml"), "--out", str(out), "--force", "--workers", "1"]) == 0
+    assert main(["run", str(out / "experiment.toml"), "--out", str(out), "--force", "--workers", "1"]) == 0
 
 
 def test_what_cannot_be_resumed_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,7 +243,7 @@ def test_what_cannot_be_resumed_is_told(tmp_path: Path, capsys: pytest.CaptureFi
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "run", copy)
         change(copy)
-        assert cli.main(["resume", str(copy)]) == 2
+        assert main(["resume", str(copy)]) == 2
         assert message in capsys.readouterr().err
         shutil.rmtree(copy)
 
@@ -265,7 +265,7 @@ def test_a_run_directory_in_use_is_locked(tmp_path: Path, capsys: pytest.Capture
             ["resume", str(tmp_path / "run")],
             ["run", "rounds=1", "--force", "--out", str(tmp_path / "run")],
         ):
-            assert cli.main(words) == 2
+            assert main(words) == 2
             assert "is in use by another run" in capsys.readouterr().err
     finally:
         os.close(descriptor)
@@ -320,7 +320,7 @@ def test_another_version_is_told_and_noted(tmp_path: Path, capsys: pytest.Captur
 def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "project" / "checkpoint").mkdir(parents=True)
     (tmp_path / "project" / "checkpoint" / "model.pt").write_text("precious")
-    assert cli.main(["run", "rounds=1", "--out", str(tmp_path / "project")]) == 2
+    assert main(["run", "rounds=1", "--out", str(tmp_path / "project")]) == 2
     assert "already holds a run" in capsys.readouterr().err
     assert (tmp_path / "project" / "checkpoint" / "model.pt").read_text() == "precious"
 
@@ -335,7 +335,7 @@ def test_a_kill_in_the_middle_of_going_back(tmp_path: Path, monkeypatch: pytest.
     """--previous removes the newer checkpoint first and cuts the facts then; ended between, it still goes on."""
     start(QUICK, tmp_path / "run", 3)
     with monkeypatch.context() as patch:
-        patch.setattr("moonfl.rundir.write_atomically", stop)
+        patch.setattr("moonfl.runs.directory.write_atomically", stop)
         with pytest.raises(StopError):
             moonfl.resume(tmp_path / "run", previous=True, workers=1)
     assert same(results_of(moonfl.resume(tmp_path / "run", workers=1)), results_of(moonfl.run(QUICK, workers=1)))
@@ -398,12 +398,12 @@ def test_a_kill_while_a_run_takes_the_place_of_another(tmp_path: Path, monkeypat
         write_atomically(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr("moonfl.rundir.write_atomically", write)
+        patch.setattr("moonfl.runs.directory.write_atomically", write)
         with pytest.raises(StopError):
             moonfl.run(QUICK, tmp_path / "run", force=True, workers=1)
     assert not (tmp_path / "run" / "experiment.toml").exists()
     assert is_replaced(tmp_path / "run")
-    assert cli.main(["resume", str(tmp_path / "run"), "--workers", "1"]) == 0
+    assert main(["resume", str(tmp_path / "run"), "--workers", "1"]) == 0
     assert same(results_of(moonfl.resume(tmp_path / "run")), results_of(moonfl.run(QUICK, workers=1)))
 
 

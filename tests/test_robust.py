@@ -16,17 +16,18 @@ from hypothesis import given, strategies
 from problems import TINY, Nowhere, gaussians, quadratics, train, with_algorithm
 from test_contract import PAIRS, same
 
-from moonfl import robust, tree
+from moonfl import tree
+from moonfl.aggregation import robust
 from moonfl.algorithms import ALGORITHMS, FedAvg, FedNova, Scaffold, Solo
-from moonfl.checkpoint import fingerprint
 from moonfl.engines.embedded import Embedded
 from moonfl.engines.pool import Pool
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment, from_toml, override, to_dict, to_toml
 from moonfl.federation import aggregate, init_server, run
-from moonfl.record import choices
-from moonfl.servers import SERVERS
-from moonfl.states import States
+from moonfl.runs.checkpoint import fingerprint
+from moonfl.runs.recorder import choices
+from moonfl.runs.states import States
+from moonfl.server_optimizers import SERVERS
 from moonfl.types import Mean, Params, Server, Update
 
 FEDERATED = [name for name, cls in ALGORITHMS.items() if cls.federated]

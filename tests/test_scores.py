@@ -17,13 +17,13 @@ from test_contract import same
 from test_resume import StopError, results_of, stop_after
 
 import moonfl
-from moonfl.conclude import conclude
 from moonfl.data.base import Dataset, Examples
 from moonfl.experiment import Experiment
-from moonfl.record import summarise
-from moonfl.scores import Tally, score, tally, total
-from moonfl.states import load
-from moonfl.stopping import chosen, finished
+from moonfl.metrics import Tally, score, tally, total
+from moonfl.runs.recorder import summarise
+from moonfl.runs.states import load
+from moonfl.runs.stopping import chosen, finished
+from moonfl.runs.summary import conclude
 from moonfl.task import make_task
 
 CLASSES = 4

@@ -10,7 +10,7 @@ from problems import TINY, gaussians, quadratics, train
 from moonfl.algorithms import MOON, FedAvg
 from moonfl.experiment import Experiment
 from moonfl.federation import aggregate, init_server
-from moonfl.servers import Adam, Momentum, Yogi
+from moonfl.server_optimizers import Adam, Momentum, Yogi
 from moonfl.types import Update
 
 

@@ -14,11 +14,12 @@ from problems import TINY, Nowhere, gaussians, with_algorithm
 from test_contract import same
 
 from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
-from moonfl.engines import make_engine, wire
+from moonfl.engines import shared_memory
+from moonfl.engines.base import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import RunError
 from moonfl.federation import run
-from moonfl.states import OnDisk, SiteStates, States, load, save
+from moonfl.runs.states import OnDisk, SiteStates, States, load, save
 from moonfl.types import Mean, Server, Update
 
 
@@ -69,8 +70,8 @@ def test_odd_states_survive_disk_and_wire(tmp_path: Path) -> None:
     save(tmp_path / "odd", odd_state())
     assert same(load(tmp_path / "odd"), odd_state())
     ours, theirs = multiprocessing.Pipe()
-    wire.send(ours, "hello", odd_state())
-    message, tensors = wire.receive(theirs)
+    shared_memory.send(ours, "hello", odd_state())
+    message, tensors = shared_memory.receive(theirs)
     assert message == "hello"
     assert same(tensors, odd_state())
 
@@ -80,7 +81,7 @@ def test_a_peer_that_dies_in_the_middle_of_a_message() -> None:
     ours.send(("hello", [], [], 0))
     ours.close()
     with pytest.raises(EOFError):
-        wire.receive(theirs)
+        shared_memory.receive(theirs)
 
 
 def test_a_state_that_cannot_be_written_says_so() -> None:

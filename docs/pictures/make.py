@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
 import moonfl
-from moonfl.data import load
+from moonfl.data.datasets import load
 from moonfl.data.partition import dirichlet
 from moonfl.presets import PRESETS
 from moonfl.report.curves import accuracy

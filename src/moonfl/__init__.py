@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
-    from .api import resume, run
+    from .api.experiments import resume, run
+    from .api.federate import federate
     from .errors import InputError, RunError
     from .experiment import Experiment
     from .exports import export, load_model
-    from .given import federate
-    from .record import Result
-    from .servers import Adam, Average, Momentum, Yogi
+    from .runs.recorder import Result
+    from .server_optimizers import Adam, Average, Momentum, Yogi
 
 __version__ = metadata.version("moonfl")
 __all__ = [
@@ -21,16 +21,16 @@ __all__ = [
     "Result", "RunError", "Scaffold", "Solo", "Yogi", "export", "federate", "load_model", "resume", "run",
 ]  # fmt: skip
 _HOMES = {
-    "run": "api",
-    "resume": "api",
-    "federate": "given",
+    "run": "api.experiments",
+    "resume": "api.experiments",
+    "federate": "api.federate",
     "export": "exports",
     "load_model": "exports",
     "InputError": "errors",
     "RunError": "errors",
     "Experiment": "experiment",
 }
-_HOMES |= {"Result": "record"} | dict.fromkeys(["Adam", "Average", "Momentum", "Yogi"], "servers")
+_HOMES |= {"Result": "runs.recorder"} | dict.fromkeys(["Adam", "Average", "Momentum", "Yogi"], "server_optimizers")
 
 
 def __getattr__(name: str) -> Any:

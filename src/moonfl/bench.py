@@ -14,19 +14,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import kernels, seeds
+from . import seeds
 from .algorithms import MOON, FedAvg
-from .data import DATASETS, load
 from .data.base import Dataset, Examples
 from .data.cifar import CIFAR10, CIFAR10_CLASSES
-from .engines import make_engine, num_cores
+from .data.datasets import DATASETS, load
+from .engines.base import make_engine, num_cores
 from .errors import InputError, RunError
 from .experiment import Experiment
 from .federation import aggregate, init_server
-from .files import write_atomically
+from .kernels import library
 from .kernels.convpool import ConvReluPool
 from .local import Workbench, sgd_step
 from .models.base import Model, laid_out
+from .runs.files import write_atomically
 from .task import Task, make_task
 from .types import Batch, Party
 
@@ -106,14 +107,14 @@ def steps(exp: Experiment, task: Task, repeats: int) -> list[Row]:
     variants = {
         "torch, plain": (torch.contiguous_format, False),
         "torch, channels_last": (torch.channels_last, False),
-        f"ours ({kernels.in_use()})": (torch.channels_last, True),
+        f"ours ({library.in_use()})": (torch.channels_last, True),
     }
     functions = {f"{m} step, {v}": step_of(e, task, *how) for m, e in methods.items() for v, how in variants.items()}
     data, rng = task.parties[0], seeds.rng(0, "augmentation")
     rows = torch.arange(BATCH)
     functions["augmentation of a batch"] = lambda: task.preparation.batch(data.x, rows, rng)
     seconds = best_of(functions, repeats)
-    ours = {m: seconds[f"{m} step, ours ({kernels.in_use()})"] for m in methods}
+    ours = {m: seconds[f"{m} step, ours ({library.in_use()})"] for m in methods}
     table: list[Row] = [(name, 1e3 * value, "ms") for name, value in seconds.items()]
     for m in methods:
         table.append((f"{m} step: channels_last / ours", seconds[f"{m} step, torch, channels_last"] / ours[m], "x"))
@@ -148,10 +149,10 @@ def multiply_adds(task: Task) -> int:
 
 def fma_peak() -> float | None:
     """Floating-point operations a second of one core, from a loop of nothing but multiply-adds; None without our C."""
-    native = kernels.library()
+    native = library.library()
     if native is None:
         return None
-    lanes = {name: lanes for lanes, name in kernels.SETS.items()}[kernels.in_use()]
+    lanes = {name: lanes for lanes, name in library.SETS.items()}[library.in_use()]
     n = 2_000_000
     seconds = best_of({"peak": lambda: native.moonfl_multiply_add(n)}, 8)["peak"]
     return 2.0 * 10 * lanes * n / seconds
@@ -215,7 +216,7 @@ def bench(data_dir: Path, quick: bool, out: Path | None, say: Callable[[str], No
     exp = Experiment(dataset="cifar10", rounds=2, epochs=1, algorithm=MOON())
     data = cifar10_or_made(data_dir, SAMPLES[quick])
     facts = {
-        "kernels": kernels.in_use(),
+        "kernels": library.in_use(),
         "torch": torch.__version__,
         "cores": num_cores(),
         "processor": processor(),

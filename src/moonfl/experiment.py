@@ -13,13 +13,13 @@ from . import settings
 from .algorithms import ALGORITHMS
 from .algorithms.fedavg import FedAvg
 from .algorithms.moon import MOON
-from .data import source
 from .data.base import Reading
+from .data.datasets import source
 from .errors import InputError, unknown
-from .models import ENCODERS
-from .names import find, name_of
-from .servers import SERVERS
-from .servers.average import Average
+from .models.encoders import ENCODERS
+from .registry import find, name_of
+from .server_optimizers import SERVERS
+from .server_optimizers.average import Average
 from .settings import setting
 
 PARTS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "server": SERVERS}

@@ -5,11 +5,12 @@ from typing import Protocol
 
 import torch
 
-from . import robust, seeds
-from .engines import Engine
-from .engines.embedded import one_thread
+from . import seeds
+from .aggregation import robust
+from .engines.base import Engine
 from .experiment import Experiment
-from .scores import Score
+from .metrics import Score
+from .seeds import one_thread
 from .task import Task
 from .types import Server, Update
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from .algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
 from .experiment import Experiment
-from .servers import Momentum
+from .server_optimizers import Momentum
 
 
 @dataclass(frozen=True)

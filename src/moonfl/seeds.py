@@ -59,3 +59,15 @@ def drawn(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> Iterat
         finally:
             np.random.set_state(of_numpy)
             random.setstate(of_python)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """The number of torch threads changes the order of sums, so everywhere it is one."""
+    with turn():
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from . import seeds, tree
-from .data import directory, load
 from .data.augment import Preparation, is_pixels
 from .data.base import Dataset, Examples, check_names
+from .data.datasets import directory, load
 from .data.images import Images
 from .data.moments import moments, scales, scales_shape
 from .data.partition import Index, Partition, by_column, dirichlet, held_out, iid
-from .deployed import SAMPLES, Blueprint
 from .errors import InputError, unknown
 from .experiment import HOLDOUT, Experiment
-from .models import ENCODERS, Own, build_model
+from .metrics import Score, Tally, score, tally, total
 from .models.base import dense, has_batch_norm, is_batch_norm, laid_out, standardises
-from .scores import Score, Tally, score, tally, total
+from .models.encoders import ENCODERS, Own, build_model
+from .trained_model import SAMPLES, Blueprint
 from .types import Batch, Params
 
 EVALUATION_BATCH = 500

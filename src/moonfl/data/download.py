@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from ..errors import InputError, RunError
-from . import Archive, source
 from .cifar import CIFAR10_TRAIN
+from .datasets import Archive, source
 
 CHUNK = 1 << 20
 ATTEMPTS = 5  # connections that may break off before a download is given up

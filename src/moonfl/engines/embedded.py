@@ -1,29 +1,12 @@
 """The embedded engine: every party lives in this process, one after the other."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import torch
-
-from .. import seeds
 from ..experiment import Experiment
 from ..local import Workbench, local_update
-from ..scores import Score
-from ..states import States
+from ..metrics import Score
+from ..runs.states import States
+from ..seeds import one_thread
 from ..task import Task
 from ..types import Server, Update
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """The number of torch threads changes the order of sums, so everywhere it is one."""
-    with seeds.turn():
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
 
 
 class Embedded:

@@ -23,11 +23,11 @@ import torch
 from ..errors import InputError, RunError, say
 from ..experiment import Experiment
 from ..local import Workbench, local_update
-from ..scores import Score, Tally
-from ..states import States, labelled, unlabelled
+from ..metrics import Score, Tally
+from ..runs.states import States, labelled, unlabelled
 from ..task import Task
 from ..types import Server, State, Update
-from . import wire
+from . import shared_memory
 
 Job = tuple[str, int, int]  # what, and two numbers it needs: ("train", party, round), ("evaluate", first, last chunk)
 Answer = tuple[Any, State]
@@ -118,7 +118,7 @@ class Pool:
                     job = worker.job
                     assert job is not None
                     try:
-                        told, tensors = wire.receive(worker.connection)
+                        told, tensors = shared_memory.receive(worker.connection)
                     except (EOFError, OSError):
                         self._replace(worker, jobs[job], tries[job], common)
                         waiting.append(job)
@@ -140,11 +140,11 @@ class Pool:
 
     def _assign(self, worker: Worker, job: Job, state: State | None) -> None:
         with contextlib.suppress(ConnectionError):  # it died; the wait for its answer will tell
-            wire.send(worker.connection, (*job, state is not None), labelled("state", state or {}))
+            shared_memory.send(worker.connection, (*job, state is not None), labelled("state", state or {}))
 
     def _tell(self, worker: Worker, common: State) -> None:
         with contextlib.suppress(ConnectionError):  # likewise
-            wire.send(worker.connection, ("common", 0, 0), common)
+            shared_memory.send(worker.connection, ("common", 0, 0), common)
 
     def _replace(self, worker: Worker, job: Job, tried: int, common: State) -> None:
         worker.process.join(timeout=1)  # to hear how it died; where it was our side that failed, it lives
@@ -192,7 +192,7 @@ def _serve(exp: Experiment, task: Task, connection: Connection, inherited: list[
     common: State = {}
     while True:
         try:
-            message, tensors = wire.receive(connection)
+            message, tensors = shared_memory.receive(connection)
         except (EOFError, ConnectionError):
             return
         if message[0] == "common":
@@ -204,7 +204,7 @@ def _serve(exp: Experiment, task: Task, connection: Connection, inherited: list[
             told, answer = error, {}
         except Exception:
             told, answer = RuntimeError(f"in a worker process:\n{traceback.format_exc()}"), {}
-        wire.send(connection, told, answer)
+        shared_memory.send(connection, told, answer)
 
 
 def _do(exp: Experiment, task: Task, bench: Workbench, common: State, message: Any, tensors: State) -> Answer:

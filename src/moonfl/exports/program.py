@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..deployed import SAMPLES, Blueprint
 from ..errors import RunError
 from ..experiment import OWN
 from ..kernels.convpool import ConvReluPool
 from ..models.base import Model, laid_out
-from .artifact import PROGRAM, WEIGHTS, Artifact, load_model, read
+from ..trained_model import SAMPLES, Blueprint
+from .weights import PROGRAM, WEIGHTS, Artifact, load_model, read
 
 TOLERANCE = 1e-4  # of the largest number; native and torch's layers differ by rounding, about 1e-6 to 1e-5 of it
 

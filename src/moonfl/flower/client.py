@@ -9,15 +9,15 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from ..data.moments import moments
-from ..engines.embedded import one_thread
 from ..errors import InputError, RunError, say
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..models.base import standardises
-from ..rundir import versions
-from ..states import SiteStates
+from ..runs.directory import versions
+from ..runs.states import SiteStates
+from ..seeds import one_thread
 from ..task import Task, hash_of
-from .records import COUNTS, HELD, Facts, RefusedError, pack, pack_update, unpack, unpack_order
+from .protocol import COUNTS, HELD, Facts, RefusedError, pack, pack_update, unpack, unpack_order
 
 
 @dataclass(frozen=True)

@@ -14,26 +14,27 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from .. import api, settings
-from ..checkpoint import fingerprint
-from ..conclude import conclude
-from ..data import source
+from .. import settings
+from ..api import experiments as api
 from ..data.augment import by_type
 from ..data.base import Dataset, Examples, check_names
+from ..data.datasets import source
 from ..data.moments import scales
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
 from ..experiment import Experiment, from_toml
-from ..models import ENCODERS
-from ..record import Result
-from ..rundir import PARTITION
-from ..states import States
+from ..models.encoders import ENCODERS
+from ..runs.checkpoint import fingerprint
+from ..runs.directory import PARTITION
+from ..runs.recorder import Result
+from ..runs.states import States
+from ..runs.summary import conclude
 from ..task import Task, check_model, hash_of, make_builder
 from .client import Site, client_app
-from .records import MARK, Facts, RefusedError, check_site, moments_of
-from .roll import Roll, Rules
+from .engine import Sites
+from .membership import Roll, Rules
+from .protocol import MARK, Facts, RefusedError, check_site, moments_of
 from .site import read_site
-from .sites import Sites
 
 FAILURES: dict[str, type[InputError | RunError]] = {"input": InputError, "divergence": DivergenceError, "run": RunError}
 HERE = {"device": "cpu"}  # whatever the experiment was laid out with: sites say theirs in site.toml

@@ -7,18 +7,18 @@ import numpy as np
 import torch
 
 from .. import seeds, settings
-from ..data import source
 from ..data.augment import by_type
 from ..data.base import Dataset, check_names
 from ..data.cifar import CIFAR10, CIFAR10_CLASSES, CIFAR10_TRAIN, read_examples
+from ..data.datasets import source
 from ..data.folder import read_folder
 from ..data.npz import read_npz
 from ..data.partition import held_out
 from ..data.tables import read_csv
 from ..errors import InputError
 from ..experiment import Experiment, read_toml
+from ..runs.states import SiteStates
 from ..settings import setting
-from ..states import SiteStates
 from ..task import Task, make_builder
 from .client import Site
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from . import library
+from .library import library
 
 
 def gather(images: Tensor, rows: Tensor, maps: Tensor, choice: Tensor, table: Tensor) -> Tensor:

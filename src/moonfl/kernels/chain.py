@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from . import library
+from .library import library
 
 LANES = 16  # samples the native code takes at a time
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from ..errors import InputError, RunError
-from ..files import atomic
+from ..runs.files import atomic
 
 PAGE = "report.html"
 OURS = re.compile(r'href="([a-z0-9-]+\.(?:svg|png|csv|md))" download')

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..stopping import chosen
+from ..runs.stopping import chosen
 from .checks import Fact
 from .groups import Group
 

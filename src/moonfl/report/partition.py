@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, RunError
-from ..files import atomic
+from ..runs.files import atomic
 from .style import canvas, look, on_shade, shades
 
 if TYPE_CHECKING:

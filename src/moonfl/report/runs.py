@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import stopping
 from ..errors import InputError
+from ..runs import stopping
 from . import checks
 from .checks import Fact
 from .reading import read_json, read_rounds, read_toml

@@ -1,0 +1,1 @@
+"""Aggregation: how the updates of a round become one model."""

@@ -1,0 +1,1 @@
+"""The experiments of the MOON paper: targets, tables, figures, estimated times."""

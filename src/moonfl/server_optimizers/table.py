@@ -1,0 +1,7 @@
+"""The server optimizers by name. A new one is a file next to this one and an entry here."""
+
+from .average import Average
+from .fedopt import Adam, Yogi
+from .momentum import Momentum
+
+SERVERS: dict[str, type[Average]] = {"average": Average, "momentum": Momentum, "adam": Adam, "yogi": Yogi}
