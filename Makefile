@@ -47,7 +47,7 @@ pictures: $(VENV)/installed
 sanitize:
 	mkdir -p build
 	gcc -g -O1 -pthread -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all \
-	    -Isrc/moonfl/kernels src/moonfl/kernels/*.c tests/sanitize_kernels.c -o build/sanitize_kernels
+	    -Isrc/moonfl/kernels src/moonfl/kernels/*.c tests/kernels/sanitize_kernels.c -o build/sanitize_kernels
 	build/sanitize_kernels
 
 $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/moonfl/kernels/*.[ch])

@@ -13,7 +13,13 @@ setup(
             sources=sorted(str(path) for path in FOLDER.glob("*.c")),
             depends=sorted(str(path) for path in FOLDER.glob("*.h")),
             # Python's own -fwrapv keeps the compiler from knowing where an index goes, a sixth of a convolution's time.
-            extra_compile_args=["-pthread", "-O3", "-fvisibility=hidden", "-ffp-contract=fast", "-fno-wrapv"],
+            extra_compile_args=[
+                "-pthread",
+                "-O3",
+                "-fvisibility=hidden",
+                "-ffp-contract=fast",
+                "-fno-wrapv",
+            ],
             extra_link_args=["-pthread"],
             optional=True,
         )

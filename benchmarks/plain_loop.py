@@ -51,9 +51,18 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.encoder = nn.Sequential(
-            nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
-        )  # fmt: skip
+            nn.Conv2d(3, 6, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(400, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+        )
         self.head = nn.Sequential(nn.Linear(84, 84), nn.ReLU(), nn.Linear(84, 256))
         self.output = nn.Linear(256, 10)
 
@@ -62,7 +71,9 @@ class Net(nn.Module):
         return z, self.output(z)
 
 
-def train_party(state: dict[str, Tensor], previous: dict[str, Tensor] | None, loader: DataLoader, method: str) -> Net:
+def train_party(
+    state: dict[str, Tensor], previous: dict[str, Tensor] | None, loader: DataLoader, method: str
+) -> Net:
     model, glob, prev = Net(), Net().eval(), Net().eval()
     model.load_state_dict(state)
     glob.load_state_dict(state)
@@ -76,7 +87,10 @@ def train_party(state: dict[str, Tensor], previous: dict[str, Tensor] | None, lo
         if method == "moon" and previous is not None:
             with torch.no_grad():
                 z_glob, z_prev = glob(x)[0], prev(x)[0]
-            sims = torch.stack([F.cosine_similarity(z, z_glob), F.cosine_similarity(z, z_prev)], dim=1) / 0.5
+            sims = (
+                torch.stack([F.cosine_similarity(z, z_glob), F.cosine_similarity(z, z_prev)], dim=1)
+                / 0.5
+            )
             loss = loss + 5 * F.cross_entropy(sims, torch.zeros(len(y), dtype=torch.long))
         loss.backward()
         sgd.step()
@@ -94,7 +108,12 @@ def main() -> None:
     parts = dirichlet(data.train.y.numpy(), 10, 0.5).parts
     transform = augmented if args.augment else plain
     loaders = [
-        DataLoader(Images(data.train.x[p], data.train.y[p], transform), batch_size=64, shuffle=True, drop_last=True)
+        DataLoader(
+            Images(data.train.x[p], data.train.y[p], transform),
+            batch_size=64,
+            shuffle=True,
+            drop_last=True,
+        )
         for p in map(torch.from_numpy, parts)
     ]
     state = Net().state_dict()
@@ -102,7 +121,9 @@ def main() -> None:
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        models = [train_party(state, previous[i], loaders[i], args.method).state_dict() for i in range(10)]
+        models = [
+            train_party(state, previous[i], loaders[i], args.method).state_dict() for i in range(10)
+        ]
         previous = list(models)
         weights = [len(part) / len(data.train.y) for part in parts]
         state = {k: sum(w * m[k] for w, m in zip(weights, models, strict=True)) for k in state}

@@ -7,8 +7,19 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src",
-           "embed": "src", "object": "data", "link": "href", "use": "href", "image": "href"}  # fmt: skip
+FETCHED = {
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "audio": "src",
+    "embed": "src",
+    "object": "data",
+    "link": "href",
+    "use": "href",
+    "image": "href",
+}
 ELSEWHERE = re.compile(r"\s*(?:[a-z]+:)?//", re.IGNORECASE)
 IN_CSS = re.compile(r"(?:url\(|@import)\s*['\"]?\s*(?:[a-z]+:)?//[^)'\"\s]*", re.IGNORECASE)
 
@@ -39,11 +50,15 @@ def main(site: Path) -> str | None:
         text = path.read_text(encoding="utf-8")
         page.feed(text)
         formulas += page.math
-        wrong += [f"{path}: {what} is fetched from elsewhere" for what in page.found + IN_CSS.findall(text)]
+        wrong += [
+            f"{path}: {what} is fetched from elsewhere"
+            for what in page.found + IN_CSS.findall(text)
+        ]
         wrong += [f"{path}: a formula is cut by Markdown"] if "\x02" in text else []
     for path in [*site.rglob("*.css"), *site.rglob("*.svg")]:
         wrong += [
-            f"{path}: {what} is fetched from elsewhere" for what in IN_CSS.findall(path.read_text(encoding="utf-8"))
+            f"{path}: {what} is fetched from elsewhere"
+            for what in IN_CSS.findall(path.read_text(encoding="utf-8"))
         ]
     if wrong:
         return "\n".join(wrong)

@@ -12,14 +12,21 @@ from typing import Any
 from moonfl.cli.main import make_parser
 from moonfl.settings import shown
 
-PARTS = {"algorithm": "the method, by name; in Python a value", "server": "the server step, likewise"}
+PARTS = {
+    "algorithm": "the method, by name; in Python a value",
+    "server": "the server step, likewise",
+}
 SHIM = "https://unpkg.com/iframe-worker/shim"  # what Material's plugin for offline use would fetch
 
 
 def on_page_markdown(markdown: str, **given: Any) -> str:
     """`<!-- settings of MODULE:CLASS -->` becomes the table of its fields, `<!-- commands -->` all commands."""
-    markdown = re.sub("<!-- commands -->", lambda _: "\n\n".join(map(command, leaves(make_parser()))), markdown)
-    return re.sub(r"<!-- settings of (\S+):(\w+) -->", lambda found: table(*found.groups()), markdown)
+    markdown = re.sub(
+        "<!-- commands -->", lambda _: "\n\n".join(map(command, leaves(make_parser()))), markdown
+    )
+    return re.sub(
+        r"<!-- settings of (\S+):(\w+) -->", lambda found: table(*found.groups()), markdown
+    )
 
 
 def on_post_build(config: Any, **given: Any) -> None:
@@ -33,14 +40,17 @@ def on_post_build(config: Any, **given: Any) -> None:
 def table(module: str, name: str) -> str:
     cls = getattr(importlib.import_module(module), name)
     rows = [
-        f"| `{f.name}` | `{shown(f)}` | {f.metadata.get('doc') or PARTS[f.name]} |" for f in dataclasses.fields(cls)
+        f"| `{f.name}` | `{shown(f)}` | {f.metadata.get('doc') or PARTS[f.name]} |"
+        for f in dataclasses.fields(cls)
     ]
     return "\n".join(["| key | default | what it is |", "|---|---|---|", *rows])
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """The commands of a command, down to those that have none of their own."""
-    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    groups = [
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     for group in groups:
         for sub in group.choices.values():
             yield from leaves(sub)

@@ -25,23 +25,40 @@ def clinics() -> dict[str, tuple]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("clinics-model"))
     args = parser.parse_args()
     parties = clinics()
-    print("benign, of how many:", ", ".join(f"{int(y.sum())}/{len(y)}" for _, y in parties.values()))
-    for name, algorithm in (("FedAvg", moonfl.FedAvg()), ("SCAFFOLD", moonfl.Scaffold()), ("MOON", moonfl.MOON(mu=1))):
+    print(
+        "benign, of how many:", ", ".join(f"{int(y.sum())}/{len(y)}" for _, y in parties.values())
+    )
+    for name, algorithm in (
+        ("FedAvg", moonfl.FedAvg()),
+        ("SCAFFOLD", moonfl.Scaffold()),
+        ("MOON", moonfl.MOON(mu=1)),
+    ):
         results = [
             moonfl.federate(
-                "mlp", parties, algorithm=algorithm, rounds=args.rounds, epochs=2, batch_size=16, seed=seed,
-                validation=0.1, patience=10,
+                "mlp",
+                parties,
+                algorithm=algorithm,
+                rounds=args.rounds,
+                epochs=2,
+                batch_size=16,
+                seed=seed,
+                validation=0.1,
+                patience=10,
             )
             for seed in range(args.seeds)
-        ]  # fmt: skip
+        ]
         chosen = [result.chosen for result in results]
-        accuracy, balanced = ([100 * fact[key] for fact in chosen] for key in ("accuracy", "balanced_accuracy"))
+        accuracy, balanced = (
+            [100 * fact[key] for fact in chosen] for key in ("accuracy", "balanced_accuracy")
+        )
         worst = min(right / total for fact in chosen for right, total in fact["sites"].values())
         rounds = ", ".join(str(fact["round"]) for fact in chosen)
         print(

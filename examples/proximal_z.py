@@ -19,7 +19,9 @@ from moonfl.types import Batch, Loss, Party
 
 @dataclass(frozen=True)
 class ProximalZ(FedAvg):
-    lam: float = setting(0.5, "weight of the distance to the global representation; 0 is FedAvg", low=0)
+    lam: float = setting(
+        0.5, "weight of the distance to the global representation; 0 is FedAvg", low=0
+    )
 
     def local_loss(self, party: Party) -> Loss:
         glob = party.frozen(party.global_model)

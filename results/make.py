@@ -33,13 +33,35 @@ from moonfl.reproduce.targets import TARGETS, Entry, preset
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
-KEPT = ("round", "accuracy", "accuracy_std", "accuracies", "loss", "seconds", "cpu_seconds", "bytes_down", "bytes_up")
+KEPT = (
+    "round",
+    "accuracy",
+    "accuracy_std",
+    "accuracies",
+    "loss",
+    "seconds",
+    "cpu_seconds",
+    "bytes_down",
+    "bytes_up",
+)
 DATASET, SEEDS = "cifar10", range(3)
 PARTITIONS, ON_PARTITIONS = (1, 2), {"moon": "MOON", "fedavg": "FedAvg", "scaffold": "SCAFFOLD"}
 METHODS = ("MOON", "FedAvg", "FedProx", "SCAFFOLD")
 OTHERS = [  # what others report for this setting
-    ("Flower's baseline (2023), 100 rounds, one run on the same partition", "70.7", None, "68.5", None),
-    ("NIID-Bench (2021), 50 rounds, no projection head, mean over partitions", None, "68.2", "67.9", "69.8"),
+    (
+        "Flower's baseline (2023), 100 rounds, one run on the same partition",
+        "70.7",
+        None,
+        "68.5",
+        None,
+    ),
+    (
+        "NIID-Bench (2021), 50 rounds, no projection head, mean over partitions",
+        None,
+        "68.2",
+        "67.9",
+        "69.8",
+    ),
 ]
 LATE, LAST = 20, 10  # the round a figure begins with, and how many rounds a mean is over
 TIMED = "moonfl reproduce time --dataset cifar10 --seeds {seeds} --rounds {rounds}"
@@ -68,7 +90,9 @@ def keep(folder: Path, where: str) -> None:
         settings = read_toml(path / "experiment.toml") | {"data_dir": "data"}
         out = HERE / where / name_of(from_toml(path / "experiment.toml"))
         shown = out.name in {
-            name_of(exp) for entry in TARGETS["tsne"].entries(DATASET) for exp in entry.trials.values()
+            name_of(exp)
+            for entry in TARGETS["tsne"].entries(DATASET)
+            for exp in entry.trials.values()
         }
         if shown and "tsne" not in run.final:
             print(f"{path} has no t-SNE: `moonfl resume` it to its end")
@@ -79,9 +103,14 @@ def keep(folder: Path, where: str) -> None:
         text = "".join(json.dumps(fact, separators=(",", ":")) + "\n" for fact in facts)
         (out / "rounds.jsonl").write_text(text, encoding="utf-8")
         if shown:
-            more = {"final.json": {"tsne": short(run.final["tsne"])}, "partition.json": run.partition}
+            more = {
+                "final.json": {"tsne": short(run.final["tsne"])},
+                "partition.json": run.partition,
+            }
             for name, facts_of in more.items():
-                (out / name).write_text(json.dumps(facts_of, separators=(",", ":")) + "\n", encoding="utf-8")
+                (out / name).write_text(
+                    json.dumps(facts_of, separators=(",", ":")) + "\n", encoding="utf-8"
+                )
         print(f"{out} has the facts of {path}")
 
 
@@ -100,13 +129,21 @@ def stored(where: str = "runs") -> dict[str, Run]:
     return {name_of(from_toml(path / "experiment.toml")): read(path) for path in paths}
 
 
-def runs_of(entries: list[Entry], there: dict[str, Run], seeds: Iterable[int] = SEEDS) -> tables.Runs:
+def runs_of(
+    entries: list[Entry], there: dict[str, Run], seeds: Iterable[int] = SEEDS
+) -> tables.Runs:
     wanted = {exp for entry in entries for exp in entry.trials.values()}
     found = {exp: {s: there.get(name_of(replace(exp, seed=s))) for s in seeds} for exp in wanted}
-    return {exp: kept for exp, of in found.items() if (kept := {s: run for s, run in of.items() if run is not None})}
+    return {
+        exp: kept
+        for exp, of in found.items()
+        if (kept := {s: run for s, run in of.items() if run is not None})
+    }
 
 
-def of_target(name: str, there: dict[str, Run], seeds: Iterable[int] = SEEDS) -> tuple[list[Entry], tables.Runs]:
+def of_target(
+    name: str, there: dict[str, Run], seeds: Iterable[int] = SEEDS
+) -> tuple[list[Entry], tables.Runs]:
     """The entries of a target that have a run, with the settings that were run.
 
     Of rows that have several settings all get the same: none is the better for a choice that another did not have.
@@ -123,13 +160,17 @@ def of_target(name: str, there: dict[str, Run], seeds: Iterable[int] = SEEDS) ->
         }
         for e in begun
     ]
-    return [replace(e, trials=trials) for e, trials in zip(begun, fair, strict=True) if trials], runs
+    return [
+        replace(e, trials=trials) for e, trials in zip(begun, fair, strict=True) if trials
+    ], runs
 
 
 def first_table(there: dict[str, Run]) -> Table:
     target = TARGETS["table1"]
     entries, runs = of_target("table1", there)
-    (table,) = tables.tables(target, "table1", f"{target.where}: {target.title}", entries, runs, small=False)
+    (table,) = tables.tables(
+        target, "table1", f"{target.where}: {target.title}", entries, runs, small=False
+    )
     return with_columns(table, {Column("command"): commands(entries, runs)})
 
 
@@ -138,8 +179,12 @@ def variant(name: str, there: dict[str, Run]) -> Table:
     target = TARGETS[name]
     entries, runs = of_target(name, there, seeds=(0,))
     cases = {e.column for e in target.entries(DATASET)}
-    entries = [e for e in entries if {other.column for other in entries if other.row == e.row} == cases]
-    table, *_ = tables.tables(target, name, f"{target.title} ({target.where})", entries, runs, small=False)
+    entries = [
+        e for e in entries if {other.column for other in entries if other.row == e.row} == cases
+    ]
+    table, *_ = tables.tables(
+        target, name, f"{target.title} ({target.where})", entries, runs, small=False
+    )
     found = [(e, runs[e.trials[tables.best(e, runs)]][0]) for e in entries]
     base = {"accuracy": there[name_of(preset(DATASET, "fedavg"))]}
     base |= {e.column: run for e, run in found if e.row in tables.FEDAVG}
@@ -151,10 +196,15 @@ def variant(name: str, there: dict[str, Run]) -> Table:
     ]
     kept = [k for k, column in enumerate(table.columns) if column.name != "seeds"]
     short_table = replace(
-        table, note="",
-        columns=tuple(table.columns[k] for k in kept), rows=[tuple(row[k] for k in kept) for row in table.rows],
-    )  # fmt: skip
-    more = {Column(f"minus FedAvg, last {LAST}", points): leads, Column("command"): commands(entries, runs)}
+        table,
+        note="",
+        columns=tuple(table.columns[k] for k in kept),
+        rows=[tuple(row[k] for k in kept) for row in table.rows],
+    )
+    more = {
+        Column(f"minus FedAvg, last {LAST}", points): leads,
+        Column("command"): commands(entries, runs),
+    }
     return with_columns(short_table, more)
 
 
@@ -171,27 +221,44 @@ def with_columns(table: Table, more: Mapping[Column, Sequence[object]]) -> Table
 def level(there: dict[str, Run]) -> Table:
     """Rounds to one accuracy for all: what the paper's FedAvg ends with, which its own table of rounds is to."""
     entries, runs = of_target("rounds", there)
-    goal = float(next(e.paper for e in TARGETS["table1"].entries(DATASET) if e.row == "FedAvg").split()[0])
+    goal = float(
+        next(e.paper for e in TARGETS["table1"].entries(DATASET) if e.row == "FedAvg").split()[0]
+    )
     rows = []
     for e in entries:
         hits = [reached(run.rounds, goal / 100) for _, run in sorted(runs[e.trials[""]].items())]
         rows.append((e.row, e.paper, *rounds_and_bytes(hits)))
     columns = (
-        Column("method"), Column("paper"), Column("ours, each seed", whole), Column("sent both ways until then", size)
-    )  # fmt: skip
-    note = "ours: the first round at or above it; of the paper's FedAvg, which ends there, all rounds"
+        Column("method"),
+        Column("paper"),
+        Column("ours, each seed", whole),
+        Column("sent both ways until then", size),
+    )
+    note = (
+        "ours: the first round at or above it; of the paper's FedAvg, which ends there, all rounds"
+    )
     return Table("level", f"Rounds to {goal} %, where the paper's FedAvg ends", columns, rows, note)
 
 
 def steady(there: dict[str, Run]) -> Table:
     """One round is noisy; the mean over the last ones is less so."""
     entries, runs = of_target("rounds", there)
-    last = {e.row: {seed: ends(run) for seed, run in sorted(runs[e.trials[""]].items())} for e in entries}
-    means = {row: {seed: float(np.mean(values)) for seed, values in of.items()} for row, of in last.items()}
+    last = {
+        e.row: {seed: ends(run) for seed, run in sorted(runs[e.trials[""]].items())}
+        for e in entries
+    }
+    means = {
+        row: {seed: float(np.mean(values)) for seed, values in of.items()}
+        for row, of in last.items()
+    }
     base = means["FedAvg"]
     rows = []
     for row, of in means.items():
-        lead = {seed: value - base[seed] for seed, value in of.items() if seed in base and row != "FedAvg"}
+        lead = {
+            seed: value - base[seed]
+            for seed, value in of.items()
+            if seed in base and row != "FedAvg"
+        }
         within = np.mean([np.std(values, ddof=1) for values in last[row].values()])
         rows.append(
             (
@@ -203,9 +270,14 @@ def steady(there: dict[str, Run]) -> Table:
                 float(within),
             )
         )
-    columns = (Column("method"), Column("ours, %", percent), Column("minus FedAvg", points),
-               Column("95 % interval"), Column(f"seeds {', '.join(map(str, SEEDS))}", points),
-               Column("within a run", percent))  # fmt: skip
+    columns = (
+        Column("method"),
+        Column("ours, %", percent),
+        Column("minus FedAvg", points),
+        Column("95 % interval"),
+        Column(f"seeds {', '.join(map(str, SEEDS))}", points),
+        Column("within a run", percent),
+    )
     note = (
         "ours and minus FedAvg: mean ± deviation over seeds; 95 % interval: of the lead, by Student's t; within a run: "
         "the deviation of its last rounds, in points"
@@ -230,7 +302,12 @@ def to_fedavg(there: dict[str, Run]) -> Table:
     target = TARGETS["rounds"]
     entries, runs = of_target("rounds", there)
     (table,) = tables.tables(
-        target, "rounds", f"{target.title}, the paper's table of communication", entries, runs, small=False
+        target,
+        "rounds",
+        f"{target.title}, the paper's table of communication",
+        entries,
+        runs,
+        small=False,
     )
     return table
 
@@ -246,11 +323,18 @@ def partitions(there: dict[str, Run]) -> Table:
         last = {row: float(run.rounds[-1]["accuracy"]) for row, run in runs.items()}
         mean = {row: float(np.mean(ends(run))) for row, run in runs.items()}
         leads = [of[row] - of["FedAvg"] for of in (last, mean) for row in ("MOON", "SCAFFOLD")]
-        rows.append((f"{number}{' (that of Table 1)' if number == 0 else ''}", *last.values(), *leads))
+        rows.append(
+            (f"{number}{' (that of Table 1)' if number == 0 else ''}", *last.values(), *leads)
+        )
     columns = (
-        Column("partition seed"), *(Column(f"{row}, %", percent) for row in ON_PARTITIONS.values()),
-        *(Column(f"{row} minus FedAvg{by}", points) for by in ("", f", last {LAST}") for row in ("MOON", "SCAFFOLD")),
-    )  # fmt: skip
+        Column("partition seed"),
+        *(Column(f"{row}, %", percent) for row in ON_PARTITIONS.values()),
+        *(
+            Column(f"{row} minus FedAvg{by}", points)
+            for by in ("", f", last {LAST}")
+            for row in ("MOON", "SCAFFOLD")
+        ),
+    )
     note = f"one run each; last {LAST}: by the mean of the last {LAST} rounds"
     return Table("partitions", "Accuracy by partition, seed 0", columns, rows, note)
 
@@ -259,7 +343,9 @@ def seconds(quiet: dict[str, Run]) -> list[Table]:
     """Time of a round, from the short runs."""
     target, (rounds, *others) = TARGETS["time"], sorted({len(run.rounds) for run in quiet.values()})
     if others:
-        raise SystemExit(f"the runs in results/quiet have {rounds} and {others} rounds; their times do not compare")
+        raise SystemExit(
+            f"the runs in results/quiet have {rounds} and {others} rounds; their times do not compare"
+        )
     seeds = len({run.seed for run in quiet.values()})
     short_runs = [
         replace(e, trials={label: replace(exp, rounds=rounds) for label, exp in e.trials.items()})
@@ -280,18 +366,33 @@ def ledger(there: dict[str, Run]) -> Table:
         cpu, up = (sum(fact.get(key, 0) for fact in facts) for key in ("cpu_seconds", "bytes_up"))
         best = max(float(fact["accuracy"]) for fact in facts)
         sent = up if run.federated else None
-        rows.append((f"`{words}`", float(facts[-1]["accuracy"]), best, cpu / 60, sent, run.versions["kernels"]))
+        rows.append(
+            (
+                f"`{words}`",
+                float(facts[-1]["accuracy"]),
+                best,
+                cpu / 60,
+                sent,
+                run.versions["kernels"],
+            )
+        )
     columns = (
-        Column("command"), Column("accuracy, %", percent), Column("best round, %", percent),
-        Column("processor minutes", digits), Column("sent by parties", size), Column("kernels"),
-    )  # fmt: skip
+        Column("command"),
+        Column("accuracy, %", percent),
+        Column("best round, %", percent),
+        Column("processor minutes", digits),
+        Column("sent by parties", size),
+        Column("kernels"),
+    )
     note = "processor minutes: of training, summed over the processes; kernels: the instruction set of its machine"
     return Table("runs", "Commands, ends and costs", columns, sorted(rows), note)
 
 
 def command(exp: Experiment) -> str:
     """The shortest that gives this experiment: a preset of its method and what is changed."""
-    near = {name: of.experiment for name, of in PRESETS.items() if name.startswith(f"{exp.dataset}-")}
+    near = {
+        name: of.experiment for name, of in PRESETS.items() if name.startswith(f"{exp.dataset}-")
+    }
     ways = [
         [name, *(f"{key}={value}" for key, value in changed(exp, base) if key != "data_dir")]
         for name, base in near.items()
@@ -318,19 +419,29 @@ def pictures(there: dict[str, Run]) -> dict[str, Picture]:
     made = {}
     for name in ("curves", "tsne"):
         entries, runs = of_target(name, there)
-        (made[name],) = figures.pictures(TARGETS[name], f"results-{name}", "CIFAR-10", entries, runs, small=False)
+        (made[name],) = figures.pictures(
+            TARGETS[name], f"results-{name}", "CIFAR-10", entries, runs, small=False
+        )
     entries, runs = of_target("rounds", there)
     groups, _ = group([run for e in entries for run in runs[e.trials[""]].values()])
-    return made | {"late": accuracy("results-late", groups, f"CIFAR-10, from round {LATE} on", LATE)}
+    return made | {
+        "late": accuracy("results-late", groups, f"CIFAR-10, from round {LATE} on", LATE)
+    }
 
 
 def versions(there: dict[str, Run]) -> str:
-    told = Counter(", ".join(f"{k} {v}" for k, v in sorted(run.versions.items())) for run in there.values())
+    told = Counter(
+        ", ".join(f"{k} {v}" for k, v in sorted(run.versions.items())) for run in there.values()
+    )
     return "\n".join(f"- {count} runs: {line}" for line, count in sorted(told.items()))
 
 
-def page(there: dict[str, Run], quiet: dict[str, Run], drawn: dict[str, Picture], first: Table) -> str:
-    shown = {name: f"![{picture.alt}](pictures/{picture.name}.svg)" for name, picture in drawn.items()}
+def page(
+    there: dict[str, Run], quiet: dict[str, Run], drawn: dict[str, Picture], first: Table
+) -> str:
+    shown = {
+        name: f"![{picture.alt}](pictures/{picture.name}.svg)" for name, picture in drawn.items()
+    }
     seconds_of = {
         key: sum(float(fact.get(key, 0)) for run in there.values() for fact in run.rounds)
         for key in ("cpu_seconds", "seconds")
@@ -340,7 +451,12 @@ def page(there: dict[str, Run], quiet: dict[str, Run], drawn: dict[str, Picture]
         f"which two often went at a time, add up to {digits(seconds_of['seconds'] / 3600)} hours. Software and machine:"
     )
     plotted = ["## Accuracy in every round", shown["late"], text_of(steady(there)), shown["curves"]]
-    notes = (HERE / "notes.md").read_text(encoding="utf-8").strip().replace(PLOTTED, "\n\n".join(plotted))
+    notes = (
+        (HERE / "notes.md")
+        .read_text(encoding="utf-8")
+        .strip()
+        .replace(PLOTTED, "\n\n".join(plotted))
+    )
     sections = {
         "Rounds and bytes": [text_of(level(there)), text_of(to_fedavg(there))],
         "Other partitions": [text_of(partitions(there))],
@@ -370,14 +486,19 @@ def numbers(there: dict[str, Run]) -> Table:
 def blocks(first: Table, there: dict[str, Run]) -> dict[Path, str]:
     """Pages of which a part is made here, as they should be."""
     made = {HERE.parent / "README.md": first, DOCS / "comparison.md": numbers(there)}
-    return {path: with_block(path.read_text(encoding="utf-8"), table) for path, table in made.items()}
+    return {
+        path: with_block(path.read_text(encoding="utf-8"), table) for path, table in made.items()
+    }
 
 
 def with_block(text: str, table: Table) -> str:
     """The text with what stands between the two marks replaced by the table, without its title."""
     _, block = markdown(table).strip().split("\n\n", 1)
     found, count = re.subn(
-        r"(<!-- made by results/make.py -->\n\n).*?(\n\n<!-- end -->)", lambda m: m[1] + block + m[2], text, flags=re.S
+        r"(<!-- made by results/make.py -->\n\n).*?(\n\n<!-- end -->)",
+        lambda m: m[1] + block + m[2],
+        text,
+        flags=re.S,
     )
     if count != 1:
         raise SystemExit(f"{count} places for results in a page, there should be one")

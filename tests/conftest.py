@@ -4,7 +4,9 @@ import os
 import sys
 from collections.abc import Iterator
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait leave the core to the other test processes
+os.environ.setdefault(
+    "OMP_WAIT_POLICY", "passive"
+)  # threads that wait leave the core to the other test processes
 
 import hypothesis
 import pytest

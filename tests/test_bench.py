@@ -14,7 +14,9 @@ from moonfl.errors import RunError
 ROOT = Path(__file__).parents[1]
 
 
-def test_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(bench, "SAMPLES", {True: 200})
     monkeypatch.setattr(bench, "REPEATS", {True: 1})
     out = tmp_path / "bench.json"
@@ -42,7 +44,9 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert main(["bench", "--quick", "--out", str(tmp_path)]) == 2
 
 
-def test_a_plain_loop_that_dies_without_a_word_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_loop_that_dies_without_a_word_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "killed.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
     monkeypatch.setattr(bench, "PLAIN_LOOP", tmp_path / "killed.py")
     with pytest.raises(RunError, match="failed: status -9"):
@@ -51,6 +55,14 @@ def test_a_plain_loop_that_dies_without_a_word_is_told(tmp_path: Path, monkeypat
 
 def test_plain_loop(tmp_path: Path) -> None:
     script = ROOT / "benchmarks" / "plain_loop.py"
-    words = [sys.executable, str(script), "--data-dir", str(tmp_path), "--samples", "200", "--augment"]
+    words = [
+        sys.executable,
+        str(script),
+        "--data-dir",
+        str(tmp_path),
+        "--samples",
+        "200",
+        "--augment",
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
     assert float(done.stdout) > 0

@@ -9,31 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from problems import TINY, gaussians, shorten, train, write_cifar10, write_own
 
+from helpers.documents import FENCE, LANGUAGES, ROOT, blocks, commands
+from helpers.problems import TINY, gaussians, shorten, train, write_cifar10, write_own
 from moonfl import settings
 from moonfl.algorithms import ALGORITHMS
 from moonfl.cli import main
 from moonfl.experiment import Experiment
 from moonfl.server_optimizers import SERVERS
 
-ROOT = Path(__file__).parents[1]
 EXAMPLES = [f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")]
 README = (ROOT / "README.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
 DOCS = ROOT / "docs"
 PAGES = sorted(str(p.relative_to(DOCS)) for p in DOCS.rglob("*.md"))
 FOLLOWED = "flower.md"  # by test_flower_deployment.py, as it starts processes that run until they are stopped
-LANGUAGES = {"console", "python", "text", "toml", "csv"}
-FENCE = re.compile(r'^```(\w*)(?: title="([\w.]+)")?\n(.*?)^```$', flags=re.MULTILINE | re.DOTALL)
-
-
-def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def commands(text: str) -> list[list[str]]:
-    return [shlex.split(line.removeprefix("$ ")) for block in blocks(text, "console") for line in block.splitlines()]
 
 
 def of_moonfl(block: str) -> list[list[str]]:
@@ -47,7 +37,9 @@ def test_readme_has_commands() -> None:
     assert sum(len(of_moonfl(block)) for block in BLOCKS) >= 8
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[-1].removeprefix("$ "))
+@pytest.mark.parametrize(
+    "block", BLOCKS, ids=lambda block: block.splitlines()[-1].removeprefix("$ ")
+)
 def test_readme_commands(
     block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,7 +77,9 @@ def test_the_example_method_works() -> None:
     exec(compile(code, "CONTRIBUTING.md", "exec"), names)
     task = gaussians()
     penalised, free = (
-        train(replace(TINY, rounds=8, algorithm=names["ZReg"](lam=lam)), task).params["head.2.weight"].norm()
+        train(replace(TINY, rounds=8, algorithm=names["ZReg"](lam=lam)), task)
+        .params["head.2.weight"]
+        .norm()
         for lam in (5.0, 0.0)
     )
     assert penalised < free
@@ -95,7 +89,9 @@ def fences(page: str) -> list[tuple[str, str, str]]:
     """(language, title, content) of every block of a page; one that is written otherwise is no block, and an error."""
     text = (DOCS / page).read_text()
     found = FENCE.findall(text)
-    assert 2 * len(found) == len(re.findall(r"^\s*(?:```|~~~)", text, flags=re.MULTILINE)), f"{page}: an odd fence"
+    assert 2 * len(found) == len(re.findall(r"^\s*(?:```|~~~)", text, flags=re.MULTILINE)), (
+        f"{page}: an odd fence"
+    )
     assert {language for language, _, _ in found} <= LANGUAGES, page
     return found
 
@@ -115,7 +111,9 @@ def do(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != FOLLOWED])
-def test_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Every block in its order, in an empty folder; a block with a title is the file of that name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -141,7 +139,11 @@ def test_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 def shown(cls: type, prefix: str = "", only: tuple[str, ...] = ()) -> dict[str, str]:
     """The settings of a class with their defaults, as a page shows them."""
-    return {prefix + f.name: settings.shown(f) for f in dataclasses.fields(cls) if not only or f.name in only}
+    return {
+        prefix + f.name: settings.shown(f)
+        for f in dataclasses.fields(cls)
+        if not only or f.name in only
+    }
 
 
 def settings_in(text: str) -> dict[str, str]:
@@ -163,7 +165,9 @@ def test_the_page_of_a_method(name: str) -> None:
 
 def test_the_page_of_server_steps() -> None:
     text = (DOCS / "methods" / "server-steps.md").read_text()
-    sections = dict(re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL))
+    sections = dict(
+        re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL)
+    )
     assert {name: settings_in(part) for name, part in sections.items()} == {
         name: shown(cls, "server.") for name, cls in SERVERS.items()
     }

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from problems import TINY, gaussians, train, write_hapt
-from test_docs import commands
 
+from helpers.documents import commands
+from helpers.problems import TINY, gaussians, train, write_hapt
 from moonfl import FedAvg
 from moonfl.cli import main
 
@@ -29,10 +29,15 @@ def test_every_example_is_tested_and_described() -> None:
     readme = (EXAMPLES / "README.md").read_text()
     for path in EXAMPLES.glob("*.py"):
         assert f"`{path.name}`" in readme
-        assert f'"{path.name}"' in Path(__file__).read_text() or f'"{path.stem}:' in Path(__file__).read_text()
+        assert (
+            f'"{path.name}"' in Path(__file__).read_text()
+            or f'"{path.stem}:' in Path(__file__).read_text()
+        )
 
 
-def test_hapt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hapt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_hapt(tmp_path / "hapt.npz")
     run("hapt.py", tmp_path, monkeypatch)
     lines = capsys.readouterr().out.splitlines()
@@ -54,7 +59,9 @@ def test_hapt_from_the_publishers_files(tmp_path: Path, monkeypatch: pytest.Monk
     assert x[1, 0].tolist() == [192, 193, 194, -192, -193, -194]
 
 
-def test_clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clinics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run("clinics.py", tmp_path, monkeypatch)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("benign, of how many: 112/114, 106/114, 92/114, 46/114, 1/113")
@@ -64,10 +71,19 @@ def test_clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 def test_a_method_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
-    words = ["digits-fedavg", "algorithm=proximal_z:ProximalZ", "lam=0.5", "rounds=1", "parties=3", "epochs=1"]
+    words = [
+        "digits-fedavg",
+        "algorithm=proximal_z:ProximalZ",
+        "lam=0.5",
+        "rounds=1",
+        "parties=3",
+        "epochs=1",
+    ]
     assert main(["run", *words, "--out", str(tmp_path / "run")]) == 0
     method, task = runpy.run_path(str(EXAMPLES / "proximal_z.py"))["ProximalZ"], gaussians()
     drifts = []
     for algorithm in (FedAvg(), method(lam=0.0), method(lam=20.0)):
-        drifts.append(train(replace(TINY, algorithm=algorithm), task).params["head.2.weight"].norm().item())
+        drifts.append(
+            train(replace(TINY, algorithm=algorithm), task).params["head.2.weight"].norm().item()
+        )
     assert drifts[0] == drifts[1] != drifts[2]

@@ -17,7 +17,9 @@ from moonfl.server_optimizers import Adam, Average, Momentum
 def test_toml_round_trip(name: str, tmp_path: Path) -> None:
     exp = PRESETS[name].experiment
     path = tmp_path / "experiment.toml"
-    path.write_text(to_toml(exp, {"versions": {"torch": "2.13.0"}, "choices": {"why": "for people"}}))
+    path.write_text(
+        to_toml(exp, {"versions": {"torch": "2.13.0"}, "choices": {"why": "for people"}})
+    )
     assert from_toml(path) == exp
 
 
@@ -30,7 +32,13 @@ def test_presets_are_the_papers_settings() -> None:
         moon = PRESETS[f"{dataset}-moon"].experiment
         assert moon.algorithm == MOON(mu=moon_mu, tau=0.5, negatives=1)
         assert PRESETS[f"{dataset}-fedprox"].experiment.algorithm == FedProx(mu=fedprox_mu)
-        assert (moon.rounds, moon.epochs, moon.parties, moon.beta, moon.model) == (rounds, 10, 10, 0.5, model)
+        assert (moon.rounds, moon.epochs, moon.parties, moon.beta, moon.model) == (
+            rounds,
+            10,
+            10,
+            0.5,
+            model,
+        )
         assert (moon.lr, moon.momentum, moon.weight_decay, moon.batch_size) == (0.01, 0.9, 1e-5, 64)
         assert (moon.head, moon.out_dim, moon.partition_seed) == (True, 256, 0)
         solo = PRESETS[f"{dataset}-solo"].experiment
@@ -40,13 +48,19 @@ def test_presets_are_the_papers_settings() -> None:
 
 
 def test_overrides() -> None:
-    exp = override(Experiment(), ["mu=7", "algorithm.tau=0.1", "rounds=3", "lr=1e-3", "head=false", "dataset=cifar10"])
+    exp = override(
+        Experiment(),
+        ["mu=7", "algorithm.tau=0.1", "rounds=3", "lr=1e-3", "head=false", "dataset=cifar10"],
+    )
     assert exp.algorithm == MOON(mu=7, tau=0.1)
     assert (exp.rounds, exp.lr, exp.head, exp.model) == (3, 0.001, False, "simple-cnn")
 
 
 def test_moon_with_fedavgm_is_one_setting() -> None:
-    exp = override(Experiment(), ["server.momentum=0.7", "server=momentum", "momentum=0.5", "algorithm=moon", "mu=1"])
+    exp = override(
+        Experiment(),
+        ["server.momentum=0.7", "server=momentum", "momentum=0.5", "algorithm=moon", "mu=1"],
+    )
     assert exp.algorithm == MOON(mu=1)
     assert exp.server == Momentum(momentum=0.7, damped=True)
     assert exp.momentum == 0.5
@@ -144,7 +158,10 @@ def test_numbers_of_numpy_are_numbers() -> None:
         ("rounds = '3x'", "rounds is a whole number"),
         ("algorithm = 'mon'", "unknown algorithm 'mon'"),
         ("[algorithm]\nmu = 3", "unknown algorithm 'without a name'"),
-        ("[algorithm]\nname = 'moon'\nmuu = 3", "unknown key 'algorithm.muu'; did you mean algorithm.mu"),
+        (
+            "[algorithm]\nname = 'moon'\nmuu = 3",
+            "unknown key 'algorithm.muu'; did you mean algorithm.mu",
+        ),
         ("[server]\nname = 'momentum'\nmomentum = 2", "server.momentum must be"),
         ("algorithm = 3", "algorithm"),
     ],

@@ -54,12 +54,16 @@ def test_golden(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_rounding_is_not_amplified_to_the_tolerance(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rounding_is_not_amplified_to_the_tolerance(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     init_model, noise = Task.init_model, torch.Generator().manual_seed(1)
 
     def rounded(task: Task, seed: int) -> tuple[Params, Params]:
         params, buffers = init_model(task, seed)
-        return {k: v * (1 + 6e-8 * torch.randn(v.shape, generator=noise)) for k, v in params.items()}, buffers
+        return {
+            k: v * (1 + 6e-8 * torch.randn(v.shape, generator=noise)) for k, v in params.items()
+        }, buffers
 
     monkeypatch.setattr(Task, "init_model", rounded)
     assert losses(name) == pytest.approx(json.loads(FILE.read_text())[name], rel=TOLERANCE / 2)
@@ -73,4 +77,8 @@ def test_methods_differ_by_more_than_the_tolerance() -> None:
 
 if __name__ == "__main__":
     found = {name: losses(name) for name in RUNS}
-    FILE.write_text("{\n" + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in found.items()) + "\n}\n")
+    FILE.write_text(
+        "{\n"
+        + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in found.items())
+        + "\n}\n"
+    )

@@ -32,8 +32,14 @@ def imported(path: Path) -> set[str]:
     depth = len(path.relative_to(SRC).parts)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level == depth:
-            found |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").startswith("moonfl"):
+            found |= (
+                {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
+            )
+        elif (
+            isinstance(node, ast.ImportFrom)
+            and node.level == 0
+            and (node.module or "").startswith("moonfl")
+        ):
             raise AssertionError(f"{path}: imports of the package are relative")
     return found - {part(path)}
 

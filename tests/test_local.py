@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from problems import TINY, Nowhere, gaussians, train, with_algorithm
-from test_contract import same
 from torch import Tensor, nn
 
+from helpers.equality import same
+from helpers.problems import TINY, Nowhere, gaussians, train, with_algorithm
 from moonfl import tree
 from moonfl.algorithms import ALGORITHMS
 from moonfl.data.base import Examples
@@ -51,7 +51,10 @@ def test_parties_with_one_class_only(algorithm: str) -> None:
 
 
 def test_a_lone_sample_under_batch_norm_leaves_its_state_and_has_no_say() -> None:
-    exp, task = with_algorithm(replace(TINY, parties=2), "scaffold"), gaussians((1, 40), batch_norm=True)
+    exp, task = (
+        with_algorithm(replace(TINY, parties=2), "scaffold"),
+        gaussians((1, 40), batch_norm=True),
+    )
     server, engine = init_server(exp, task), Embedded(exp, task)
     lone, other = engine.train(server, [0, 1], 0)
     assert lone.num_steps == 0
@@ -70,7 +73,9 @@ def test_equals_a_plain_training_loop() -> None:
     order = rng(exp.seed, "batches", 0, 1)
     for _ in range(exp.epochs):
         for batch in batches(task.parties[1], task.preparation, exp.batch_size, order, None):
-            grads = torch.autograd.grad(F.cross_entropy(model(batch.x).logits, batch.y), list(model.parameters()))
+            grads = torch.autograd.grad(
+                F.cross_entropy(model(batch.x).logits, batch.y), list(model.parameters())
+            )
             with torch.no_grad():
                 for p, g, v in zip(model.parameters(), grads, velocity, strict=True):
                     v.mul_(exp.momentum).add_(g + exp.weight_decay * p)
@@ -88,7 +93,9 @@ def test_a_step_is_that_of_torchs_own_class_to_the_bit(momentum: float) -> None:
         model[0].to(memory_format=torch.channels_last)
     params = list(models[0].parameters())
     velocity = [torch.zeros_like(p) for p in params]
-    theirs = torch.optim.SGD(models[1].parameters(), exp.lr, momentum, weight_decay=0.01, fused=True)
+    theirs = torch.optim.SGD(
+        models[1].parameters(), exp.lr, momentum, weight_decay=0.01, fused=True
+    )
     for step in range(4):
         x = torch.randn(5, 2, 4, 4, generator=torch.Generator().manual_seed(step))
         for model in models:
@@ -201,7 +208,12 @@ def test_control_variates_cover_trainable_parameters_only() -> None:
     exp, task = with_algorithm(TINY, "scaffold"), gaussians(batch_norm=True)
     server = init_server(exp, task)
     update, kept = local_update(exp, task, Workbench(task.build), server, None, 0, 0)
-    assert set(server.shared["c"]) == set(server.params) == set(kept["c_i"]) == set(update.extra["delta_c"])
+    assert (
+        set(server.shared["c"])
+        == set(server.params)
+        == set(kept["c_i"])
+        == set(update.extra["delta_c"])
+    )
     assert all(not v.any() for v in server.shared["c"].values())
     assert set(server.buffers)
 
@@ -228,16 +240,26 @@ def test_what_a_model_remembers_or_draws_does_not_depend_on_who_came_before() ->
     """By one process or three, whatever was drawn before; and the caller's streams go on as they were."""
     exp, task = replace(with_algorithm(TINY, "fedavg"), patience=None), gaussians()
     task = replace(
-        task, build=lambda: Model(nn.Sequential(nn.Flatten(), Remembering()), 8, 3, 5), validation=task.parties[0]
+        task,
+        build=lambda: Model(nn.Sequential(nn.Flatten(), Remembering()), 8, 3, 5),
+        validation=task.parties[0],
     )
     found = []
     for workers, seed in ((1, 1), (3, 2)):
         random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
-        before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+        before = (
+            random.getstate(),
+            np.random.get_state()[1].tolist(),
+            torch.get_rng_state().tolist(),
+        )
         with closing(make_engine(exp, task, workers)) as engine:
             log = Nowhere()
             found.append((run(exp, task, engine, log), log.scores))
-        assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+        assert (
+            random.getstate(),
+            np.random.get_state()[1].tolist(),
+            torch.get_rng_state().tolist(),
+        ) == before
     assert same(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
 
@@ -256,5 +278,7 @@ class Late(nn.Linear):
 
 def test_a_buffer_that_is_made_in_training_is_told() -> None:
     task = replace(gaussians(), build=lambda: Model(nn.Sequential(nn.Flatten(), Late()), 8, 3, 5))
-    with pytest.raises(RunError, match=r"makes, drops or reshapes its buffer 'encoder\.1\.seen' in training"):
+    with pytest.raises(
+        RunError, match=r"makes, drops or reshapes its buffer 'encoder\.1\.seen' in training"
+    ):
         train(TINY, task)

@@ -16,12 +16,16 @@ from moonfl.reproduce.targets import TARGETS
 ROOT = Path(__file__).parents[1]
 MAKE = runpy.run_path(str(ROOT / "results" / "make.py"))
 STORED, QUIET = MAKE["stored"](), MAKE["stored"]("quiet")
-BY_COMMAND = {MAKE["command"](from_toml(run.path / "experiment.toml")): run for run in STORED.values()}
+BY_COMMAND = {
+    MAKE["command"](from_toml(run.path / "experiment.toml")): run for run in STORED.values()
+}
 
 
 def test_every_page_and_picture_is_made_of_the_facts() -> None:
     made = MAKE["pages"](STORED, QUIET)
-    assert {"results.md", "README.md", "comparison.md", "results-curves.svg"} <= {path.name for path in made}
+    assert {"results.md", "README.md", "comparison.md", "results-curves.svg"} <= {
+        path.name for path in made
+    }
     for path, text in made.items():
         assert path.read_text() == text
 
@@ -33,7 +37,9 @@ def test_a_stored_run_is_whole_and_small(name: str) -> None:
     assert run.finished
     assert size_of(run.path) < 200 * len(run.rounds) + 15_000
     for fact in run.rounds if run.federated else ():
-        assert round(10_000 * fact["accuracy"]) == pytest.approx(10_000 * fact["accuracy"], abs=1e-6)
+        assert round(10_000 * fact["accuracy"]) == pytest.approx(
+            10_000 * fact["accuracy"], abs=1e-6
+        )
 
 
 def test_every_run_has_a_command_of_its_own() -> None:
@@ -54,11 +60,16 @@ def test_rows_of_a_variant_are_of_one_seed_and_had_the_same_choice(name: str) ->
     entries, runs = MAKE["of_target"](name, STORED, seeds=(0,))
     whole = {(e.row, e.column): e for e in TARGETS[name].entries("cifar10")}
     assert len({tuple(e.trials) for e in entries if len(whole[e.row, e.column].trials) > 1}) <= 1
-    assert all(len(e.trials) == 1 and set(runs[exp]) == {0} for e in entries for exp in e.trials.values())
-    assert any(
-        not row[-1].startswith(("`moonfl run cifar10-fedavg`", "`moonfl run cifar10-moon`")) for row in table.rows
+    assert all(
+        len(e.trials) == 1 and set(runs[exp]) == {0} for e in entries for exp in e.trials.values()
     )
-    assert all(isinstance(row[-2], float) or "fedavg" in row[-1] or "solo" in row[-1] for row in table.rows)
+    assert any(
+        not row[-1].startswith(("`moonfl run cifar10-fedavg`", "`moonfl run cifar10-moon`"))
+        for row in table.rows
+    )
+    assert all(
+        isinstance(row[-2], float) or "fedavg" in row[-1] or "solo" in row[-1] for row in table.rows
+    )
 
 
 def test_a_changed_fact_changes_the_page() -> None:
@@ -93,7 +104,10 @@ def over_parties(words: str) -> str:
 
 NOTES = " ".join((ROOT / "results" / "notes.md").read_text().split())
 METHODS = ("moon", "fedavg", "fedprox", "scaffold")
-BY_SEED = {name: np.array([curve(name), curve(f"{name} seed=1"), curve(f"{name} seed=2")]) for name in METHODS}
+BY_SEED = {
+    name: np.array([curve(name), curve(f"{name} seed=1"), curve(f"{name} seed=2")])
+    for name in METHODS
+}
 FIRST = {name: of[0] for name, of in BY_SEED.items()}  # of seed 0
 BY_PARTITION = [
     {name: curve(name + more) for name in ("moon", "fedavg", "scaffold")}
@@ -131,7 +145,9 @@ def after_last(rounds: np.ndarray) -> int:
 
 def first_at(goals: Sequence[float], method: str) -> np.ndarray:
     """The first round at or above each seed's goal."""
-    return np.array([(of >= goal).argmax() + 1 for goal, of in zip(goals, BY_SEED[method], strict=True)])
+    return np.array(
+        [(of >= goal).argmax() + 1 for goal, of in zip(goals, BY_SEED[method], strict=True)]
+    )
 
 
 def test_notes_on_leads() -> None:
@@ -163,8 +179,15 @@ def test_notes_on_what_is_above_the_paper() -> None:
         f"seed 1 has {fedavg[1, 97]:.1f} % in round 98 and {fedavg[1, 99]:.1f} % in round 100",
         f"the deviation over our seeds is {BY_SEED['fedprox'][:, -1].std(ddof=1):.1f}",
     )
-    assert max(np.polyfit(range(20), of[-20:], 1)[0] * 20 for of in fedavg) == pytest.approx(0.3, abs=0.05)
-    printed = {"moon": (69.1, 0.4), "fedavg": (66.3, 0.5), "fedprox": (66.9, 0.2), "scaffold": (66.6, 0.2)}
+    assert max(np.polyfit(range(20), of[-20:], 1)[0] * 20 for of in fedavg) == pytest.approx(
+        0.3, abs=0.05
+    )
+    printed = {
+        "moon": (69.1, 0.4),
+        "fedavg": (66.3, 0.5),
+        "fedprox": (66.9, 0.2),
+        "scaffold": (66.6, 0.2),
+    }
     for method, (mean, deviation) in printed.items():
         last = BY_SEED[method][:, -1]
         far = (last.mean() - mean) / ((last.var(ddof=1) + deviation**2) / 3) ** 0.5
@@ -175,29 +198,52 @@ def test_notes_on_what_is_above_the_paper() -> None:
 
 def test_notes_on_rounds_and_time() -> None:
     level, last = (
-        {m: first_at(goals, m) for m in ("moon", "fedavg")} for goals in ([66.3] * 3, BY_SEED["fedavg"][:, -1])
+        {m: first_at(goals, m) for m in ("moon", "fedavg")}
+        for goals in ([66.3] * 3, BY_SEED["fedavg"][:, -1])
     )
-    seconds = {name: np.mean([fact["seconds"] for run in QUIET.values() if run.settings["algorithm.name"] == name
-                              for fact in run.rounds[1:]]) for name in ("moon", "fedavg")}  # fmt: skip
+    seconds = {
+        name: np.mean(
+            [
+                fact["seconds"]
+                for run in QUIET.values()
+                if run.settings["algorithm.name"] == name
+                for fact in run.rounds[1:]
+            ]
+        )
+        for name in ("moon", "fedavg")
+    }
     longer = seconds["moon"] / seconds["fedavg"] * last["moon"] / last["fedavg"]
-    spent = [sum(fact["cpu_seconds"] for seed in ("", " seed=1", " seed=2") for fact in of_command(name + seed).rounds)
-             for name in ("fedavg", "fedprox", "scaffold", "moon")]  # fmt: skip
+    spent = [
+        sum(
+            fact["cpu_seconds"]
+            for seed in ("", " seed=1", " seed=2")
+            for fact in of_command(name + seed).rounds
+        )
+        for name in ("fedavg", "fedprox", "scaffold", "moon")
+    ]
     check_said(
         "MOON needs {}, {} and {} rounds (the paper 27)".format(*level["moon"]),
         "FedAvg {}, {} and {} (the paper 100)".format(*level["fedavg"]),
-        "MOON is {:.1f} to {:.1f} times as fast here".format(*sorted(level["fedavg"] / level["moon"])[::2]),
+        "MOON is {:.1f} to {:.1f} times as fast here".format(
+            *sorted(level["fedavg"] / level["moon"])[::2]
+        ),
         f"own last accuracy our speed-up is {(100 / last['moon']).mean():.1f}",
         "in round {}, {} and {}, and counted from there".format(*last["fedavg"]),
         f"(seed 0: {FIRST['moon'][2]:.1f} against {FIRST['fedavg'][2]:.1f} % after the third round",
         f"from the {after_last(~(BY_SEED['moon'] > BY_SEED['fedavg']).all(axis=0))}th on, in all three seeds",
         "in {:.1f} to {:.1f} times the time".format(*sorted(longer)[::2]),
-        "SCAFFOLD and MOON cost {:.1f}, {:.1f} and {:.1f} times FedAvg".format(*(of / spent[0] for of in spent[1:])),
+        "SCAFFOLD and MOON cost {:.1f}, {:.1f} and {:.1f} times FedAvg".format(
+            *(of / spent[0] for of in spent[1:])
+        ),
     )
     assert np.abs(last["fedavg"] / last["moon"] - 1.4).max() < 0.1
 
 
 def test_notes_on_solo() -> None:
-    thirty = {words: percent(f"solo {words}".strip()) for words in ("epochs=30", "epochs=30 augment=false")}
+    thirty = {
+        words: percent(f"solo {words}".strip())
+        for words in ("epochs=30", "epochs=30 augment=false")
+    }
     check_said(
         f"Without the head we find {over_parties('solo head=false')} (seed 0)",
         f"and the same seed here {(curve('solo') - curve('solo head=false'))[-1]:.1f}",
@@ -213,37 +259,58 @@ def test_notes_on_solo() -> None:
 
 
 def test_notes_on_partitions() -> None:
-    leads = {name: [ahead(of[name], of["fedavg"]) for of in BY_PARTITION] for name in ("moon", "scaffold")}
-    gains = {name: ahead(BY_PARTITION[1][name], FIRST[name]) for name in ("fedavg", "moon", "scaffold")}
+    leads = {
+        name: [ahead(of[name], of["fedavg"]) for of in BY_PARTITION]
+        for name in ("moon", "scaffold")
+    }
+    gains = {
+        name: ahead(BY_PARTITION[1][name], FIRST[name]) for name in ("fedavg", "moon", "scaffold")
+    }
     second = BY_PARTITION[2]
     behind = np.flatnonzero(second["moon"] <= second["fedavg"]) + 1
     check_said(
         "MOON leads FedAvg by {1:.1f} and {2:.1f} only".format(*leads["moon"]),
-        "MOON leads by {1:.1f} and {2:.1f} in the mean of the last ten rounds".format(*leads["moon"]),
+        "MOON leads by {1:.1f} and {2:.1f} in the mean of the last ten rounds".format(
+            *leads["moon"]
+        ),
         f"it takes until round {after_last(BY_PARTITION[1]['moon'] <= BY_PARTITION[1]['fedavg'])} to stay ahead",
         "MOON's lead over FedAvg is {:.1f}, {:.1f} and {:.1f} points".format(*leads["moon"]),
         "SCAFFOLD's {:.1f}, {:.1f} and {:.1f}.".format(*leads["scaffold"]),
         f"({second['moon'][-1]:.1f} % both",
         f"ahead there in {100 - len(behind)} of 100 rounds",
-        "FedAvg most (by {fedavg:.1f} points, MOON by {moon:.1f}, SCAFFOLD by {scaffold:.1f})".format(**gains),
+        "FedAvg most (by {fedavg:.1f} points, MOON by {moon:.1f}, SCAFFOLD by {scaffold:.1f})".format(
+            **gains
+        ),
         f"our FedAvg deviates by {np.std([of['fedavg'][-1] for of in BY_PARTITION], ddof=1):.1f} points",
     )
     assert behind.tolist() == [1, 2, 3, 4, 5, 93, 100]
     assert round(100 * (second["fedavg"][-1] - second["moon"][-1])) == 6
     assert all(s > m > 0 for s, m in zip(leads["scaffold"], leads["moon"], strict=True))
-    spans = [np.ptp([of[name][-10:].mean() for of in BY_PARTITION]) for name in ("fedavg", "moon", "scaffold")]
+    spans = [
+        np.ptp([of[name][-10:].mean() for of in BY_PARTITION])
+        for name in ("fedavg", "moon", "scaffold")
+    ]
     assert [round(span) for span in spans] == [4, 4, 2]
 
 
 def test_notes_on_mu_momentum_and_distance() -> None:
-    fedavg, moon, light, far = FIRST["fedavg"], FIRST["moon"], curve("moon mu=1"), curve("moon mu=0.1 contrast=l2")
-    pushed = {name: curve(words) for name, words in (("fedavg", "fedavgm"), ("moon", "moon-fedavgm"))}
+    fedavg, moon, light, far = (
+        FIRST["fedavg"],
+        FIRST["moon"],
+        curve("moon mu=1"),
+        curve("moon mu=0.1 contrast=l2"),
+    )
+    pushed = {
+        name: curve(words) for name, words in (("fedavg", "fedavgm"), ("moon", "moon-fedavgm"))
+    }
     check_said(
         "by {fedavg:.1f} and {moon:.1f} points in the mean of the last ten. The paper".format(
             **{name: ahead(FIRST[name], of) for name, of in pushed.items()}
         ),
         f"ours {ahead(pushed['moon'], pushed['fedavg']):.1f} by the same mean",
-        "Our accuracies, {:.1f} and {:.1f} %, are 0.6 points below".format(*(of[-1] for of in pushed.values())),
+        "Our accuracies, {:.1f} and {:.1f} %, are 0.6 points below".format(
+            *(of[-1] for of in pushed.values())
+        ),
         f"It has {light[-1]:.1f} % (seed 0; the paper 68.4",
         f"it is {ahead(light, fedavg):.1f} points above FedAvg, mu = 5 is {ahead(moon, fedavg):.1f} above",
         f"After the third round it has {light[2]:.1f} %, with mu = 5 {moon[2]:.1f} and FedAvg {fedavg[2]:.1f} %",
@@ -272,7 +339,11 @@ def test_notes_on_iid_parties() -> None:
 
 
 def test_notes_on_the_head_and_on_negatives() -> None:
-    bare, bald, two = curve("fedavg head=false"), curve("moon head=false"), curve("moon negatives=2")
+    bare, bald, two = (
+        curve("fedavg head=false"),
+        curve("moon head=false"),
+        curve("moon negatives=2"),
+    )
     check_said(
         f"Without it FedAvg has {bare[-1]:.1f} % (seed 0; the paper 66.7 %)",
         f"in {(bare > FIRST['fedavg']).sum()} of 100 rounds, by {ahead(bare, FIRST['fedavg']):.1f} points in the mean",
@@ -323,5 +394,7 @@ def test_a_later_version_repeats_the_first_rounds() -> None:
     for run in QUIET.values():
         exp = from_toml(run.path / "experiment.toml")
         long = STORED[name_of(replace(exp, rounds=100))]
-        told = [[(f["accuracy"], f["loss"]) for f in of.rounds[: len(run.rounds)]] for of in (run, long)]
+        told = [
+            [(f["accuracy"], f["loss"]) for f in of.rounds[: len(run.rounds)]] for of in (run, long)
+        ]
         assert told[0] == told[1]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from problems import TINY, gaussians, train, with_algorithm, write_cifar10
 
+from helpers.problems import TINY, gaussians, train, with_algorithm, write_cifar10
 from moonfl import tree
 from moonfl.data.augment import Preparation
 from moonfl.data.cifar import CIFAR10, CIFAR100
@@ -32,12 +32,17 @@ def test_the_partition_has_a_seed_of_its_own() -> None:
 def test_partition_settings_arrive() -> None:
     assert len(sizes(replace(DIGITS, parties=7))) == 7
     assert sizes(DIGITS) != sizes(replace(DIGITS, beta=0.1))
-    assert max(sizes(replace(DIGITS, partition="iid"))) - min(sizes(replace(DIGITS, partition="iid"))) == 1
+    assert (
+        max(sizes(replace(DIGITS, partition="iid"))) - min(sizes(replace(DIGITS, partition="iid")))
+        == 1
+    )
     assert min(sizes(replace(DIGITS, parties=100, beta=0.05, min_samples=2))) < 10
 
 
 def test_model_settings_arrive() -> None:
-    shapes = {k: tuple(v.shape) for k, v in make_task(replace(DIGITS, out_dim=8)).init_model(0)[0].items()}
+    shapes = {
+        k: tuple(v.shape) for k, v in make_task(replace(DIGITS, out_dim=8)).init_model(0)[0].items()
+    }
     assert shapes["output.weight"] == (10, 8)
     without = make_task(replace(DIGITS, head=False)).init_model(0)[0]
     assert not any(name.startswith("head") for name in without)
@@ -60,8 +65,12 @@ def test_the_seed_gives_every_method_the_same_start() -> None:
 
 def test_augmentation_is_on_where_asked_for(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
-    exp = Experiment(dataset="cifar10", data_dir=str(tmp_path), parties=1, rounds=1, epochs=1, batch_size=32)
-    plain, augmented = (train(replace(exp, augment=augment), make_task(exp)).params for augment in (False, True))
+    exp = Experiment(
+        dataset="cifar10", data_dir=str(tmp_path), parties=1, rounds=1, epochs=1, batch_size=32
+    )
+    plain, augmented = (
+        train(replace(exp, augment=augment), make_task(exp)).params for augment in (False, True)
+    )
     assert not any(torch.equal(plain[k], augmented[k]) for k in plain)
 
 
@@ -73,7 +82,9 @@ def test_evaluation_reads_a_model_in_eval_mode_and_training_writes_it() -> None:
     task.score(task.evaluate_chunks(model.train(), range(len(task.chunks()))))
     assert all(torch.equal(v, server.buffers[k]) for k, v in tree.buffers_of(model).items())
     update, _ = local_update(exp, task, bench, server, None, 0, 0)
-    assert not torch.equal(update.buffers["encoder.2.running_mean"], server.buffers["encoder.2.running_mean"])
+    assert not torch.equal(
+        update.buffers["encoder.2.running_mean"], server.buffers["encoder.2.running_mean"]
+    )
 
 
 def test_scores_by_hand() -> None:
@@ -91,7 +102,9 @@ def test_scores_by_hand() -> None:
     score = many.score(many.evaluate_chunks(model, range(3)))
     logits = model(many.test.x).logits
     assert score.accuracy == pytest.approx(float((logits.argmax(1) == many.test.y).float().mean()))
-    assert score.loss == pytest.approx(torch.nn.functional.cross_entropy(logits, many.test.y).item(), rel=1e-5)
+    assert score.loss == pytest.approx(
+        torch.nn.functional.cross_entropy(logits, many.test.y).item(), rel=1e-5
+    )
 
 
 def test_preparations_are_the_authors() -> None:
@@ -106,10 +119,19 @@ def test_preparations_are_the_authors() -> None:
         == CIFAR10
     )
     assert (
-        Preparation(mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762), crop="zero", flip=True, rotation=15.0)
+        Preparation(
+            mean=(0.5071, 0.4865, 0.4409),
+            std=(0.2673, 0.2564, 0.2762),
+            crop="zero",
+            flip=True,
+            rotation=15.0,
+        )
         == CIFAR100
     )
-    assert Preparation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), crop=None, flip=False, rotation=0.0) == TINY_IMAGENET
+    assert (
+        Preparation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), crop=None, flip=False, rotation=0.0)
+        == TINY_IMAGENET
+    )
 
 
 def test_frozen_representations_looked_up_equal_those_computed() -> None:

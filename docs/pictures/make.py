@@ -45,7 +45,9 @@ def main() -> None:
         for made in pictures(Path(folder)):
             text = "\n".join(line.rstrip() for line in made.svg.splitlines()) + "\n"
             if len(text.encode()) > LARGEST:
-                raise SystemExit(f"{made.name}.svg has {len(text.encode()):,} bytes, more than {LARGEST:,}")
+                raise SystemExit(
+                    f"{made.name}.svg has {len(text.encode()):,} bytes, more than {LARGEST:,}"
+                )
             (HERE / f"{made.name}.svg").write_text(text, encoding="utf-8")
             print(f"{made.name}.svg  {len(text.encode()):,} bytes")
 
@@ -68,7 +70,9 @@ def partitions() -> Picture:
         figure = Figure(figsize=(WIDE, 2.9), layout="constrained")
         head(figure, "Samples of each class at each party", "digits, 10 parties, partition seed 0")
         panels = figure.subplots(1, 3, sharey=True)
-        dealt = {beta: dirichlet(labels, 10, beta).counts(labels, classes) for beta in (0.1, 0.5, 5.0)}
+        dealt = {
+            beta: dirichlet(labels, 10, beta).counts(labels, classes) for beta in (0.1, 0.5, 5.0)
+        }
         most = float(max(counts.max() for counts in dealt.values()))
         for axes, (beta, counts) in zip(panels, dealt.items(), strict=True):
             image = shades(axes, counts, most)
@@ -85,10 +89,25 @@ def one_round() -> Picture:
         figure, axes = sheet(WIDE, 3.6)
         write(axes, 0, 47.3, "One round", weight="bold", fontsize=10.5)
         box(axes, (23, 32), (54, 13), "server", "keeps the global model $w^t$", BLUE)
-        write(axes, 50, 33.4, "4  averages:  $w^{t+1} = \\Sigma_i \\; w_i^t \\; |D^i| / |D|$", ha="center", color=BLUE)
+        write(
+            axes,
+            50,
+            33.4,
+            "4  averages:  $w^{t+1} = \\Sigma_i \\; w_i^t \\; |D^i| / |D|$",
+            ha="center",
+            color=BLUE,
+        )
         for k, x in enumerate((1, 36, 71)):
             box(axes, (x, 1), (28, 13), f"party {k + 1}", f"its data $D^{k + 1}$ stay here", GREY)
-            write(axes, x + 14, 3.2, f"2  trains: $w^t \\to w_{k + 1}^t$", ha="center", fontsize=9, color=ORANGE)
+            write(
+                axes,
+                x + 14,
+                3.2,
+                f"2  trains: $w^t \\to w_{k + 1}^t$",
+                ha="center",
+                fontsize=9,
+                color=ORANGE,
+            )
             middle, above = x + 14, 30 + 20 * k
             arrow(axes, (above - 2, 31.4), (middle - 2, 14.8), BLUE)
             arrow(axes, (middle + 2, 14.8), (above + 2, 31.4), ORANGE)
@@ -104,9 +123,11 @@ def contrast() -> Picture:
         figure, axes = sheet(WIDE, 3.6)
         write(axes, 0, 47.3, "MOON's second term", weight="bold", fontsize=10.5)
         box(axes, (0.5, 18.5), (11, 9), "", "sample $x$", GREY)
-        rows = ((34, "global model $w^t$", "frozen", glob, BLUE),
-                (18, "local model $w_i^t$", "is trained", local, ORANGE),
-                (2, "previous local model", "$w_i^{t-1}$, frozen", prev, GREEN))  # fmt: skip
+        rows = (
+            (34, "global model $w^t$", "frozen", glob, BLUE),
+            (18, "local model $w_i^t$", "is trained", local, ORANGE),
+            (2, "previous local model", "$w_i^{t-1}$, frozen", prev, GREEN),
+        )
         for y, name, what, z, colour in rows:
             box(axes, (18, y), (26, 10), name, what, colour)
             arrow(axes, (12, 23), (17.6, y + 5), GREY)
@@ -114,13 +135,38 @@ def contrast() -> Picture:
             write(axes, 50.3, y + 5, z, va="center", color=colour, fontsize=11)
         middle, radius = (75.0, 22.0), 17.0
         axes.add_patch(Circle(middle, radius, fill=False, ec=GRID, lw=1.2))
-        for angle, z, colour, way in ((112, glob, BLUE, 1.14), (52, local, ORANGE, 1.11), (-8, prev, GREEN, 1.2)):
+        for angle, z, colour, way in (
+            (112, glob, BLUE, 1.14),
+            (52, local, ORANGE, 1.11),
+            (-8, prev, GREEN, 1.2),
+        ):
             arrow(axes, middle, along(middle, radius, angle), colour, width=1.8)
-            write(axes, *along(middle, way * radius, angle), z, ha="center", va="center", color=colour, fontsize=11)
-        arrow(axes, along(middle, 0.8 * radius, 58), along(middle, 0.8 * radius, 104), BLUE, bend=0.2)
-        arrow(axes, along(middle, 0.8 * radius, 0), along(middle, 0.8 * radius, 46), GREEN, bend=0.2)
-        write(axes, *along(middle, 0.56 * radius, 81), "pulled", color=BLUE, ha="center", fontsize=8.5)
-        write(axes, *along(middle, 0.52 * radius, 18), "pushed", color=GREEN, ha="center", fontsize=8.5)
+            write(
+                axes,
+                *along(middle, way * radius, angle),
+                z,
+                ha="center",
+                va="center",
+                color=colour,
+                fontsize=11,
+            )
+        arrow(
+            axes, along(middle, 0.8 * radius, 58), along(middle, 0.8 * radius, 104), BLUE, bend=0.2
+        )
+        arrow(
+            axes, along(middle, 0.8 * radius, 0), along(middle, 0.8 * radius, 46), GREEN, bend=0.2
+        )
+        write(
+            axes, *along(middle, 0.56 * radius, 81), "pulled", color=BLUE, ha="center", fontsize=8.5
+        )
+        write(
+            axes,
+            *along(middle, 0.52 * radius, 18),
+            "pushed",
+            color=GREEN,
+            ha="center",
+            fontsize=8.5,
+        )
         write(axes, 75, 0.6, "only the angles between them count", ha="center", fontsize=8.5)
     return picture("contrast", figure, "", "")
 
@@ -131,10 +177,15 @@ def by_beta(folder: Path) -> Picture:
     groups, _ = group(runs)
     names = {"iid": "FedAvg, IID", "dirichlet": "FedAvg, beta = {beta:g}"}
     named = [
-        dataclasses.replace(g, method="SOLO, beta = 0.1" if not g.federated else names[g.settings["partition"]].format(
-            beta=g.settings["beta"]), setting="")
+        dataclasses.replace(
+            g,
+            method="SOLO, beta = 0.1"
+            if not g.federated
+            else names[g.settings["partition"]].format(beta=g.settings["beta"]),
+            setting="",
+        )
         for g in groups
-    ]  # fmt: skip
+    ]
     named = [dataclasses.replace(g, label=g.method, style=k) for k, g in enumerate(named)]
     return accuracy("by-beta", named, "digits, 10 parties, 5 local epochs, seed 0")
 
@@ -152,7 +203,9 @@ def representations(folder: Path) -> Picture:
     }
     titles = "Representations z of test samples", "digits, beta = 0.1, seed 0"
     names = [str(k) for k in range(10)]
-    return panels_of("representations", titles, {k: (v[some], labels[some]) for k, v in maps.items()}, names)
+    return panels_of(
+        "representations", titles, {k: (v[some], labels[some]) for k, v in maps.items()}, names
+    )
 
 
 def sheet(width: float, height: float) -> tuple[Figure, Axes]:
@@ -171,18 +224,42 @@ def write(axes: Axes, x: float, y: float, text: str, **how: Any) -> None:
 
 
 def box(axes: Axes, at: Point, size: Point, name: str, what: str, colour: str) -> None:
-    axes.add_patch(FancyBboxPatch(at, *size, boxstyle="round,pad=0,rounding_size=1.2", fc=PAPER, ec=colour, lw=1.4))
+    axes.add_patch(
+        FancyBboxPatch(
+            at, *size, boxstyle="round,pad=0,rounding_size=1.2", fc=PAPER, ec=colour, lw=1.4
+        )
+    )
     x, top = at[0] + size[0] / 2, at[1] + size[1]
     if name:
         write(axes, x, top - 2.9, name, ha="center", va="center", weight="bold", color=INK)
-    write(axes, x, top - (6.6 if name else size[1] / 2), what, ha="center", va="center", fontsize=8.5, color=INK)
+    write(
+        axes,
+        x,
+        top - (6.6 if name else size[1] / 2),
+        what,
+        ha="center",
+        va="center",
+        fontsize=8.5,
+        color=INK,
+    )
 
 
-def arrow(axes: Axes, a: Point, b: Point, colour: str, bend: float = 0.0, width: float = 1.3) -> None:
+def arrow(
+    axes: Axes, a: Point, b: Point, colour: str, bend: float = 0.0, width: float = 1.3
+) -> None:
     axes.add_patch(
-        FancyArrowPatch(a, b, arrowstyle="-|>", mutation_scale=9, color=colour, lw=width, shrinkA=0, shrinkB=0,
-                        connectionstyle=f"arc3,rad={bend}")
-    )  # fmt: skip
+        FancyArrowPatch(
+            a,
+            b,
+            arrowstyle="-|>",
+            mutation_scale=9,
+            color=colour,
+            lw=width,
+            shrinkA=0,
+            shrinkB=0,
+            connectionstyle=f"arc3,rad={bend}",
+        )
+    )
 
 
 def along(middle: Point, radius: float, angle: float) -> Point:

@@ -17,9 +17,27 @@ if TYPE_CHECKING:
 
 __version__ = metadata.version("moonfl")
 __all__ = [
-    "MOON", "Adam", "Average", "Experiment", "FedAvg", "FedDyn", "FedNova", "FedProx", "InputError", "Momentum",
-    "Result", "RunError", "Scaffold", "Solo", "Yogi", "export", "federate", "load_model", "resume", "run",
-]  # fmt: skip
+    "MOON",
+    "Adam",
+    "Average",
+    "Experiment",
+    "FedAvg",
+    "FedDyn",
+    "FedNova",
+    "FedProx",
+    "InputError",
+    "Momentum",
+    "Result",
+    "RunError",
+    "Scaffold",
+    "Solo",
+    "Yogi",
+    "export",
+    "federate",
+    "load_model",
+    "resume",
+    "run",
+]
 _HOMES = {
     "run": "api.experiments",
     "resume": "api.experiments",
@@ -30,7 +48,9 @@ _HOMES = {
     "RunError": "errors",
     "Experiment": "experiment",
 }
-_HOMES |= {"Result": "runs.recorder"} | dict.fromkeys(["Adam", "Average", "Momentum", "Yogi"], "server_optimizers")
+_HOMES |= {"Result": "runs.recorder"} | dict.fromkeys(
+    ["Adam", "Average", "Momentum", "Yogi"], "server_optimizers"
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -34,7 +34,9 @@ from .types import Batch, Party
 BATCH = 64
 SAMPLES = {True: 5000, False: 50_000}  # of training, quick or not
 REPEATS = {True: 10, False: 60}
-PLAIN_LOOP = Path(__file__).parents[2] / "benchmarks" / "plain_loop.py"  # in a clone, not in an installed package
+PLAIN_LOOP = (
+    Path(__file__).parents[2] / "benchmarks" / "plain_loop.py"
+)  # in a clone, not in an installed package
 Row = tuple[str, float, str]  # name, value, unit
 
 
@@ -47,7 +49,10 @@ def cifar10_or_made(data_dir: Path, samples: int) -> Dataset:
         return replace(data, train=data.train.take(torch.arange(min(samples, len(data.train.y)))))
     rng = torch.Generator().manual_seed(0)
     made = [
-        Examples(torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=rng), torch.arange(n) % 10)
+        Examples(
+            torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=rng),
+            torch.arange(n) % 10,
+        )
         for n in (samples, samples // 5)
     ]
     return Dataset(made[0], made[1], CIFAR10_CLASSES, CIFAR10)
@@ -86,7 +91,9 @@ def step_of(
 
     bench = Workbench(build)
     state = {"prev0": {**previous, **buffers}}
-    party = Party(0, state, params, buffers, {}, exp.lr, exp.momentum, task.supervised, bench.frozen)
+    party = Party(
+        0, state, params, buffers, {}, exp.lr, exp.momentum, task.supervised, bench.frozen
+    )
     model = bench.module(party.global_model).train()
     loss_of = exp.algorithm.local_loss(party)
     weights = list(model.parameters())
@@ -109,7 +116,11 @@ def steps(exp: Experiment, task: Task, repeats: int) -> list[Row]:
         "torch, channels_last": (torch.channels_last, False),
         f"ours ({library.in_use()})": (torch.channels_last, True),
     }
-    functions = {f"{m} step, {v}": step_of(e, task, *how) for m, e in methods.items() for v, how in variants.items()}
+    functions = {
+        f"{m} step, {v}": step_of(e, task, *how)
+        for m, e in methods.items()
+        for v, how in variants.items()
+    }
     data, rng = task.parties[0], seeds.rng(0, "augmentation")
     rows = torch.arange(BATCH)
     functions["augmentation of a batch"] = lambda: task.preparation.batch(data.x, rows, rng)
@@ -117,14 +128,28 @@ def steps(exp: Experiment, task: Task, repeats: int) -> list[Row]:
     ours = {m: seconds[f"{m} step, ours ({library.in_use()})"] for m in methods}
     table: list[Row] = [(name, 1e3 * value, "ms") for name, value in seconds.items()]
     for m in methods:
-        table.append((f"{m} step: channels_last / ours", seconds[f"{m} step, torch, channels_last"] / ours[m], "x"))
+        table.append(
+            (
+                f"{m} step: channels_last / ours",
+                seconds[f"{m} step, torch, channels_last"] / ours[m],
+                "x",
+            )
+        )
     share = seconds["augmentation of a batch"]
-    table.append(("augmentation share of a FedAvg step", 100 * share / (share + ours["FedAvg"]), "%"))
+    table.append(
+        ("augmentation share of a FedAvg step", 100 * share / (share + ours["FedAvg"]), "%")
+    )
     peak = fma_peak()
     if peak is not None:
         flops = 3 * 2 * BATCH * multiply_adds(task)
         table.append(("measured FMA peak of a core", peak / 1e9, "GFLOP/s"))
-        table.append(("FedAvg step: dense-equivalent share of the peak", 100 * flops / ours["FedAvg"] / peak, "%"))
+        table.append(
+            (
+                "FedAvg step: dense-equivalent share of the peak",
+                100 * flops / ours["FedAvg"] / peak,
+                "%",
+            )
+        )
     return table
 
 
@@ -136,7 +161,9 @@ def multiply_adds(task: Task) -> int:
         nonlocal total
         places = 1
         if isinstance(module, nn.Conv2d):
-            places = (inputs[0].shape[2] - module.kernel_size[0] + 1) * (inputs[0].shape[3] - module.kernel_size[1] + 1)
+            places = (inputs[0].shape[2] - module.kernel_size[0] + 1) * (
+                inputs[0].shape[3] - module.kernel_size[1] + 1
+            )
         total += module.weight.numel() * places if isinstance(module, nn.Conv2d | nn.Linear) else 0
 
     model = task.build().eval()
@@ -158,7 +185,9 @@ def fma_peak() -> float | None:
     return 2.0 * 10 * lanes * n / seconds
 
 
-def round_seconds(exp: Experiment, task: Task, workers: int | None = None, repeats: int = 2) -> float:
+def round_seconds(
+    exp: Experiment, task: Task, workers: int | None = None, repeats: int = 2
+) -> float:
     """Training in the second round and after, when MOON has its negatives; the best of `repeats` rounds."""
     with closing(make_engine(exp, task, workers)) as engine:
         server, best = init_server(exp, task), float("inf")
@@ -181,7 +210,9 @@ def rounds(exp: Experiment, data: Dataset, quick: bool, data_dir: Path) -> list[
         "MOON round without augmentation": round_seconds(replace(moon, augment=False), task),
     }
     table: list[Row] = [(name, value, "s") for name, value in seconds.items()]
-    table.append(("MOON round / FedAvg round", seconds["MOON round"] / seconds["FedAvg round"], "x"))
+    table.append(
+        ("MOON round / FedAvg round", seconds["MOON round"] / seconds["FedAvg round"], "x")
+    )
     gain = seconds["FedAvg round, one worker"] / seconds["FedAvg round"]
     table.append((f"{cores} workers against one", gain, "x"))
     part = replace(data, train=data.train.take(torch.arange(min(5000, len(data.train.y)))))
@@ -190,7 +221,10 @@ def rounds(exp: Experiment, data: Dataset, quick: bool, data_dir: Path) -> list[
     ratio = round_seconds(still[0], few) / round_seconds(still[1], few)
     table.append(("MOON round / FedAvg round, 10 epochs without augmentation", ratio, "x"))
     if PLAIN_LOOP.exists() and not quick:
-        for option, ours in (("--augment", "MOON round"), ("--no-augment", "MOON round without augmentation")):
+        for option, ours in (
+            ("--augment", "MOON round"),
+            ("--no-augment", "MOON round without augmentation"),
+        ):
             plain = plain_seconds(data_dir, len(data.train.y), option)
             what = "with" if option == "--augment" else "without"
             table.append((f"MOON round of a plain loop {what} augmentation", plain, "s"))
@@ -199,7 +233,15 @@ def rounds(exp: Experiment, data: Dataset, quick: bool, data_dir: Path) -> list[
 
 
 def plain_seconds(data_dir: Path, samples: int, option: str) -> float:
-    words = [sys.executable, str(PLAIN_LOOP), "--data-dir", str(data_dir), "--samples", str(samples), option]
+    words = [
+        sys.executable,
+        str(PLAIN_LOOP),
+        "--data-dir",
+        str(data_dir),
+        "--samples",
+        str(samples),
+        option,
+    ]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
@@ -207,7 +249,9 @@ def plain_seconds(data_dir: Path, samples: int, option: str) -> float:
     return float(done.stdout)
 
 
-def bench(data_dir: Path, quick: bool, out: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+def bench(
+    data_dir: Path, quick: bool, out: Path | None, notify: Callable[[str], None]
+) -> dict[str, Any]:
     """Measure, tell each row as it is known, and write them all as JSON."""
     if out is not None and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder")
@@ -222,18 +266,24 @@ def bench(data_dir: Path, quick: bool, out: Path | None, say: Callable[[str], No
         "processor": processor(),
         "samples": len(data.train.y),
     }
-    say("\n".join(f"{key:10} {value}" for key, value in facts.items()))
+    notify("\n".join(f"{key:10} {value}" for key, value in facts.items()))
     torch.set_num_threads(1)
     table = steps(exp, make_task(replace(exp, parties=1), data), REPEATS[quick])
-    say(as_text(table))
+    notify(as_text(table))
     more = rounds(exp, data, quick, data_dir)
-    say(as_text(more))
+    notify(as_text(more))
     if not PLAIN_LOOP.exists():
-        say("no comparison with a plain PyTorch loop: benchmarks/plain_loop.py is in a clone only")
+        notify(
+            "no comparison with a plain PyTorch loop: benchmarks/plain_loop.py is in a clone only"
+        )
     table += more
     peak = peak_memory() / 2**20
-    say(f"{'peak memory of the main process':58} {peak:9.0f} MB")
-    result = {**facts, "peak_memory_mb": peak, "measured": [{"what": n, "value": v, "unit": u} for n, v, u in table]}
+    notify(f"{'peak memory of the main process':58} {peak:9.0f} MB")
+    result = {
+        **facts,
+        "peak_memory_mb": peak,
+        "measured": [{"what": n, "value": v, "unit": u} for n, v, u in table],
+    }
     if out is not None:
         write_atomically(out, json.dumps(result, indent=1) + "\n")
     return result

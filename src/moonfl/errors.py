@@ -32,12 +32,12 @@ def unknown(kind: str, given: str, allowed: Iterable[str], also: str = "") -> In
     return InputError(f"unknown {kind} '{given}'{hint} (allowed: {allowed})")
 
 
-def typed(path: object) -> str:
+def quoted(path: object) -> str:
     """A path as it is typed in a shell."""
     return shlex.quote(str(path))
 
 
-def say(message: str) -> None:
+def notify(message: str) -> None:
     """A line on stderr; a run goes on when nobody reads it."""
     if sys.stderr is None:  # closed before we began
         return

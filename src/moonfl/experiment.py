@@ -24,9 +24,14 @@ from .settings import setting
 
 PARTS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "server": SERVERS}
 BASES: dict[str, type] = {"algorithm": FedAvg, "server": Average}
-OWN = "own"  # the model that moonfl.federate was given
+CUSTOM_MODEL = "own"  # the model that moonfl.federate was given
 PARTIES, HOLDOUT = 10, 0.2  # where nothing is said
-READ = {"label": ("csv",), "ignore": ("csv",), "image_size": ("folder",), "classes": ("csv", "folder", "npz", "given")}
+READ = {
+    "label": ("csv",),
+    "ignore": ("csv",),
+    "image_size": ("folder",),
+    "classes": ("csv", "folder", "npz", "given"),
+}
 FACTS = ("versions", "choices")  # what a run adds to its experiment.toml for people to read
 
 
@@ -34,15 +39,23 @@ FACTS = ("versions", "choices")  # what a run adds to its experiment.toml for pe
 class Experiment:
     """Everything that decides the result of a run. The defaults are the paper's, on digits."""
 
-    dataset: str = setting("digits", "digits, cifar10, cifar100, tiny-imagenet, folder, npz, csv, or sites")
-    data_dir: str = setting(
-        "data", "the folder that holds the data sets; with dataset=folder, npz or csv that folder or file"
+    dataset: str = setting(
+        "digits", "digits, cifar10, cifar100, tiny-imagenet, folder, npz, csv, or sites"
     )
-    label: str | None = setting(None, "with dataset=csv: the column that holds the classes; none: label")
+    data_dir: str = setting(
+        "data",
+        "the folder that holds the data sets; with dataset=folder, npz or csv that folder or file",
+    )
+    label: str | None = setting(
+        None, "with dataset=csv: the column that holds the classes; none: label"
+    )
     ignore: str | None = setting(None, "with dataset=csv: columns to leave out, as a,b,c")
     classes: str | None = setting(None, "the classes as a,b,c, where a user's files may lack some")
     image_size: int | None = setting(
-        None, "with dataset=folder: pixels a side that images are brought to; none: all have one size", low=1, high=4096
+        None,
+        "with dataset=folder: pixels a side that images are brought to; none: all have one size",
+        low=1,
+        high=4096,
     )
     holdout: float | None = setting(
         None,
@@ -57,7 +70,9 @@ class Experiment:
         below=1,
     )
     patience: int | None = setting(
-        None, "stop after so many rounds without a better accuracy on the validation samples; none: never", low=1
+        None,
+        "stop after so many rounds without a better accuracy on the validation samples; none: never",
+        low=1,
     )
     standardise: bool | None = setting(
         None,
@@ -73,45 +88,65 @@ class Experiment:
     algorithm: FedAvg = dataclasses.field(default_factory=MOON)
     server: Average = dataclasses.field(default_factory=Average)
     combination: Literal["median", "trimmed-mean"] | None = setting(
-        None, "median or trimmed-mean by coordinate, each party one vote; none: the algorithm's weighted mean"
+        None,
+        "median or trimmed-mean by coordinate, each party one vote; none: the algorithm's weighted mean",
     )
     trim: float | None = setting(
-        None, "with combination=trimmed-mean: the share of parties left out at either end", low=0, below=0.5
+        None,
+        "with combination=trimmed-mean: the share of parties left out at either end",
+        low=0,
+        below=0.5,
     )
     clip: float | None = setting(
-        None, "the largest norm of a party's change of the weights; larger ones are scaled down to it", above=0
+        None,
+        "the largest norm of a party's change of the weights; larger ones are scaled down to it",
+        above=0,
     )
     partition: Literal["dirichlet", "iid", "column"] = setting(
         "dirichlet", "how samples are dealt to parties: dirichlet, iid, or by a column"
     )
-    parties: int = setting(0, "N, the number of parties; 0: as many as the column has values, else 10", low=0)
+    parties: int = setting(
+        0, "N, the number of parties; 0: as many as the column has values, else 10", low=0
+    )
     beta: float = setting(0.5, "concentration of the Dirichlet partition; small is uneven", above=0)
     min_samples: int = setting(10, "the smallest party a Dirichlet partition may have", low=1)
     partition_seed: int = setting(
         0, "seed of the partition alone; 0 gives the paper's party sizes", low=0, high=2**32 - 1
     )
-    column: str | None = setting(None, "with partition=column: the column whose values are the parties")
-    sample_fraction: float = setting(1.0, "the share of parties that take part in a round", above=0, high=1)
+    column: str | None = setting(
+        None, "with partition=column: the column whose values are the parties"
+    )
+    sample_fraction: float = setting(
+        1.0, "the share of parties that take part in a round", above=0, high=1
+    )
     rounds: int = setting(20, "T, communication rounds", low=1)
     epochs: int = setting(10, "E, local epochs", low=1)
     batch_size: int = setting(64, "samples in a batch", low=1, high=2**31 - 1)
     lr: float = setting(0.01, "step size of the local optimiser", above=0)
     momentum: float = setting(0.9, "momentum of the local optimiser", low=0, below=1)
     weight_decay: float = setting(1e-5, "weight decay of the local optimiser", low=0)
-    augment: bool = setting(True, "whether CIFAR's training images are augmented, as by the paper's authors")
+    augment: bool = setting(
+        True, "whether CIFAR's training images are augmented, as by the paper's authors"
+    )
     seed: int = setting(0, "seed of weights, batches and sampling", low=0, high=2**63 - 1)
-    scale: Literal["small"] | None = setting(None, "small: a reduced setting, which every report then says")
+    scale: Literal["small"] | None = setting(
+        None, "small: a reduced setting, which every report then says"
+    )
     device: str = setting("cpu", "where the model is trained: cpu, cuda, cuda:1, ...")
 
     def __post_init__(self) -> None:
         settings.check(self)
         for part, base in BASES.items():
             if not isinstance(getattr(self, part), base):
-                raise InputError(f"{part} is a value such as {base.__name__}(), not {getattr(self, part)!r}")
-            settings.check_kinds(type(getattr(self, part)), f"{part}={part_name(getattr(self, part))}")
+                raise InputError(
+                    f"{part} is a value such as {base.__name__}(), not {getattr(self, part)!r}"
+                )
+            settings.check_kinds(
+                type(getattr(self, part)), f"{part}={part_name(getattr(self, part))}"
+            )
             settings.check(getattr(self, part), f"{part}.")
         object.__setattr__(self, "model", self.model or source(self.dataset).model)
-        if self.model != OWN:
+        if self.model != CUSTOM_MODEL:
             find("model", str(self.model), ENCODERS)
         if self.parties == 0 and self.partition != "column":
             object.__setattr__(self, "parties", PARTIES)
@@ -121,33 +156,50 @@ class Experiment:
         """Settings that mean nothing together are refused."""
         name, server = part_name(self.algorithm), part_name(self.server)
         if not self.algorithm.takes_server_step and server != "average":
-            raise InputError(f"algorithm={name} cannot be combined with server={server}; use server=average")
+            raise InputError(
+                f"algorithm={name} cannot be combined with server={server}; use server=average"
+            )
         if not self.algorithm.federated and self.rounds != 1:
-            raise InputError(f"algorithm={name} is one round; set rounds=1 and the length of training by epochs")
+            raise InputError(
+                f"algorithm={name} is one round; set rounds=1 and the length of training by epochs"
+            )
         if not self.algorithm.federated and (self.combination is not None or self.clip is not None):
-            raise InputError(f"algorithm={name} combines nothing; leave combination, trim and clip at none")
+            raise InputError(
+                f"algorithm={name} combines nothing; leave combination, trim and clip at none"
+            )
         if (self.combination == "trimmed-mean") != (self.trim is not None):
-            raise InputError("combination=trimmed-mean and trim=SHARE belong together; set both or neither")
+            raise InputError(
+                "combination=trimmed-mean and trim=SHARE belong together; set both or neither"
+            )
         if (self.partition == "column") != (self.column is not None):
-            raise InputError("partition=column and column=NAME belong together; set both or neither")
+            raise InputError(
+                "partition=column and column=NAME belong together; set both or neither"
+            )
         for key, kinds in READ.items():
             if getattr(self, key) is not None and self.dataset not in (*kinds, "sites"):
-                raise InputError(f"{key} belongs to dataset={' or '.join(kinds)}, not to dataset={self.dataset}")
+                raise InputError(
+                    f"{key} belongs to dataset={' or '.join(kinds)}, not to dataset={self.dataset}"
+                )
         if self.patience is not None and self.validation is None:
-            raise InputError("patience looks at the validation samples; set validation=SHARE too, such as 0.1")
+            raise InputError(
+                "patience looks at the validation samples; set validation=SHARE too, such as 0.1"
+            )
         if not self.algorithm.federated and self.sample_fraction != 1:
             raise InputError(f"algorithm={name} trains every party; set sample_fraction=1")
         try:
             torch.ones(1, device=self.device).item()
         except Exception as error:  # each backend fails in its own way
             reason = str(error).splitlines()[0]
-            raise InputError(f"device={self.device} cannot be used here ({reason}); use device=cpu") from None
+            raise InputError(
+                f"device={self.device} cannot be used here ({reason}); use device=cpu"
+            ) from None
 
     @property
     def reading(self) -> Reading:
         """How the user's files are read."""
         classes, ignore = (
-            tuple(n.strip() for n in (text or "").split(",") if n.strip()) for text in (self.classes, self.ignore)
+            tuple(n.strip() for n in (text or "").split(",") if n.strip())
+            for text in (self.classes, self.ignore)
         )
         return Reading(self.label or Reading.label, self.column, ignore, classes, self.image_size)
 
@@ -165,18 +217,28 @@ def find_part(part: str, name: object) -> type:
     if not isinstance(name, str):
         raise unknown(part, "without a name" if name is None else str(name), PARTS[part])
     found: Any = find(part, name, PARTS[part])
-    if not (isinstance(found, type) and issubclass(found, BASES[part]) and dataclasses.is_dataclass(found)):
-        raise InputError(f"{part}={name} is no {part}: it must be a dataclass that extends {BASES[part].__name__}")
+    if not (
+        isinstance(found, type)
+        and issubclass(found, BASES[part])
+        and dataclasses.is_dataclass(found)
+    ):
+        raise InputError(
+            f"{part}={name} is no {part}: it must be a dataclass that extends {BASES[part].__name__}"
+        )
     settings.check_kinds(found, f"{part}={name}")
     return found
 
 
-def check_found_again(exp: Experiment) -> None:
+def check_resumable(exp: Experiment) -> None:
     """A run that is to be gone on with names its algorithm and server step; both must be there under that name."""
     for part in PARTS:
         cls, name = type(getattr(exp, part)), part_name(getattr(exp, part))
         try:
-            why = "" if find_part(part, name) is cls else "another class has that name now: make the value again"
+            why = (
+                ""
+                if find_part(part, name) is cls
+                else "another class has that name now: make the value again"
+            )
         except InputError as error:
             why = "made within a function" if "<locals>" in name else str(error)
             why += "; define it at the top of a module"
@@ -189,7 +251,9 @@ def to_dict(exp: Experiment) -> dict[str, Any]:
     values = {f.name: getattr(exp, f.name) for f in dataclasses.fields(exp)}
     for part in PARTS:
         given = {name: getattr(values[part], name) for name in settings.names(type(values[part]))}
-        given |= {key: "none" for key, value in given.items() if value is None}  # left out, it would be the default
+        given |= {
+            key: "none" for key, value in given.items() if value is None
+        }  # left out, it would be the default
         values[part] = {"name": part_name(values[part])} | given
     return {key: value for key, value in values.items() if value is not None}
 
@@ -201,7 +265,9 @@ def from_dict(values: dict[str, Any]) -> Experiment:
         given = values.pop(part, None)
         if given is not None:
             given = dict(given) if isinstance(given, dict) else {"name": given}
-            parts[part] = settings.build(find_part(part, given.pop("name", None)), given, f"{part}.")
+            parts[part] = settings.build(
+                find_part(part, given.pop("name", None)), given, f"{part}."
+            )
     for key in values.keys() - set(settings.names(Experiment)):
         for part, of in ({"algorithm": MOON(), "server": Average()} | parts).items():
             if key in settings.names(type(of)):
@@ -228,7 +294,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, numbers or nesting beyond reason
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # bad TOML or UTF-8, numbers or nesting beyond reason
         raise InputError(f"{path} is not TOML: {error}") from None
 
 

@@ -20,7 +20,13 @@ class Log(Protocol):
         """Keep what is to be known of a round; whether it was the last."""
 
 
-def run(exp: Experiment, task: Task, engine: Engine, recorder: Log, done: tuple[int, Server] | None = None) -> Server:
+def run(
+    exp: Experiment,
+    task: Task,
+    engine: Engine,
+    recorder: Log,
+    done: tuple[int, Server] | None = None,
+) -> Server:
     """Algorithm 1, "Server executes"; `done` is how many rounds are done, and the server after them."""
     first, server = done or (0, init_server(exp, task))
     for t in range(first, exp.rounds):
@@ -58,6 +64,7 @@ def aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server:
     buffers = mean((u.buffers, u.num_samples) for u in trained)
     # Updates may be on disk until the round ends; what is kept of them is not.
     shared, memory, step = (
-        {label: {**of} for label, of in state.items()} for state in (combined.shared, combined.memory, step)
+        {label: {**of} for label, of in state.items()}
+        for state in (combined.shared, combined.memory, step)
     )
     return Server({**params}, buffers, shared, memory, step)

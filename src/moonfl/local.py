@@ -31,11 +31,11 @@ class Workbench:
     def module(self, params: Params) -> nn.Module:
         """A module holding `params`, this party's until `clear`."""
         if self.used == len(self.modules):
-            self.modules.append(tree.made(self.build))
-            self.unsaved.append(tree.unsaved_of(self.modules[-1]))
+            self.modules.append(tree.build_module(self.build))
+            self.unsaved.append(tree.hidden_state_of(self.modules[-1]))
         self.used += 1
         model = self.modules[self.used - 1]
-        tree.restore_unsaved(model, self.unsaved[self.used - 1])
+        tree.restore_hidden_state(model, self.unsaved[self.used - 1])
         return tree.load(model, params)
 
     def frozen(self, params: Params) -> Frozen:
@@ -62,7 +62,13 @@ class Workbench:
 
 
 def local_update(
-    exp: Experiment, task: Task, bench: Workbench, server: Server, state: State | None, i: int, t: int
+    exp: Experiment,
+    task: Task,
+    bench: Workbench,
+    server: Server,
+    state: State | None,
+    i: int,
+    t: int,
 ) -> tuple[Update, State]:
     """PartyLocalTraining(i, w^t) of Algorithm 1: what party i sends in round t, and what it keeps.
 
@@ -70,13 +76,23 @@ def local_update(
     """
     bench.clear()
     start, cpu_start, data = time.perf_counter(), time.process_time(), task.parties[i]
-    with seeds.drawn(exp.seed, "model", t, i):  # by model and method, such as dropout
+    with seeds.seeded(exp.seed, "model", t, i):  # by model and method, such as dropout
         kept = exp.algorithm.init_party(server.params) if state is None else state
         if task.batch_norm and len(data.y) == 1:
-            return Update(i, server.params, server.buffers, 1, 0, {}, traffic(exp, server, {})), kept
+            return Update(
+                i, server.params, server.buffers, 1, 0, {}, traffic(exp, server, {})
+            ), kept
         frozen = frozen_of(exp, task, bench, data)
         party = Party(
-            i, kept, server.params, server.buffers, server.shared, exp.lr, exp.momentum, task.supervised, frozen
+            i,
+            kept,
+            server.params,
+            server.buffers,
+            server.shared,
+            exp.lr,
+            exp.momentum,
+            task.supervised,
+            frozen,
         )
         model = bench.module(party.global_model)
         loss_of = exp.algorithm.local_loss(placed(party, torch.device(exp.device)))
@@ -88,18 +104,25 @@ def local_update(
         kept, extra = exp.algorithm.finish(party, {**params, **buffers}, steps)
         check_state("keep", kept)
         check_state("send", extra)
-    seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu_start}
+    seconds = {
+        "seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time() - cpu_start,
+    }
     drift = tree.norm(tree.sub(server.params, params))
     metrics = {"loss": loss, "drift": drift, **seconds, **traffic(exp, server, extra)}
     return Update(i, params, buffers, len(data.y), steps, extra, metrics), kept
 
 
-def frozen_of(exp: Experiment, task: Task, bench: Workbench, data: Examples) -> Callable[[Params], Frozen]:
+def frozen_of(
+    exp: Experiment, task: Task, bench: Workbench, data: Examples
+) -> Callable[[Params], Frozen]:
     """How models that are only read are run: looked up where samples look alike in every epoch."""
     if exp.epochs == 1 or (exp.augment and task.preparation.augments):
         return bench.frozen
     rows = torch.arange(len(data.y), device=data.y.device).split(exp.batch_size)
-    return functools.partial(bench.tabulated, inputs=lambda: (task.preparation.batch(data.x, part) for part in rows))
+    return functools.partial(
+        bench.tabulated, inputs=lambda: (task.preparation.batch(data.x, part) for part in rows)
+    )
 
 
 def check_buffers(before: Params, after: Params) -> None:
@@ -115,7 +138,9 @@ def check_buffers(before: Params, after: Params) -> None:
 def check_state(does: str, state: State) -> None:
     """What `finish` gives is carried by memory, files, processes and messages, which know tensors by name."""
     for label, params in state.items():
-        if not isinstance(params, Mapping) or not all(isinstance(value, Tensor) for value in params.values()):
+        if not isinstance(params, Mapping) or not all(
+            isinstance(value, Tensor) for value in params.values()
+        ):
             raise RunError(
                 f"finish gives '{label}' for the party to {does}, which is not a dict of tensors by name; a number "
                 "goes in as torch.tensor(number)"
@@ -125,12 +150,16 @@ def check_state(does: str, state: State) -> None:
 def placed(party: Party, device: torch.device) -> Party:
     """With its tensors where the model is trained; those that travel and are kept are on the CPU."""
     state, shared = (
-        {label: tree.to(params, device) for label, params in of.items()} for of in (party.state, party.shared)
+        {label: tree.to(params, device) for label, params in of.items()}
+        for of in (party.state, party.shared)
     )
     return replace(
-        party, state=state, shared=shared,
-        global_params=tree.to(party.global_params, device), global_buffers=tree.to(party.global_buffers, device),
-    )  # fmt: skip
+        party,
+        state=state,
+        shared=shared,
+        global_params=tree.to(party.global_params, device),
+        global_buffers=tree.to(party.global_buffers, device),
+    )
 
 
 def traffic(exp: Experiment, server: Server, extra: State) -> dict[str, float]:
@@ -143,7 +172,13 @@ def traffic(exp: Experiment, server: Server, extra: State) -> dict[str, float]:
 
 
 def _train(
-    exp: Experiment, task: Task, model: nn.Module, loss_of: Callable[..., Tensor], data: Examples, i: int, t: int
+    exp: Experiment,
+    task: Task,
+    model: nn.Module,
+    loss_of: Callable[..., Tensor],
+    data: Examples,
+    i: int,
+    t: int,
 ) -> tuple[int, float]:
     """E epochs of SGD; the number of steps and the mean loss."""
     model.train()
@@ -163,7 +198,9 @@ def _train(
             losses.append(loss.detach())
         steps, total = steps + len(losses), total + float(torch.stack(losses).cpu().double().sum())
         if not math.isfinite(total):
-            raise diverged(exp, f"the loss of party {i} became {total} in round {t + 1}, epoch {epoch + 1}")
+            raise diverged(
+                exp, f"the loss of party {i} became {total} in round {t + 1}, epoch {epoch + 1}"
+            )
     return steps, total / steps
 
 
@@ -175,9 +212,17 @@ def sgd_step(exp: Experiment, params: list[nn.Parameter], velocity: list[Tensor]
         return
     weights, gradients, velocities = map(list, zip(*moved, strict=True))
     sgd(
-        weights, gradients, velocities, fused=True,
-        weight_decay=exp.weight_decay, momentum=exp.momentum, lr=exp.lr, dampening=0, nesterov=False, maximize=False,
-    )  # fmt: skip
+        weights,
+        gradients,
+        velocities,
+        fused=True,
+        weight_decay=exp.weight_decay,
+        momentum=exp.momentum,
+        lr=exp.lr,
+        dampening=0,
+        nesterov=False,
+        maximize=False,
+    )
 
 
 def diverged(exp: Experiment, what: str) -> DivergenceError:

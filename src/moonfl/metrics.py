@@ -23,17 +23,27 @@ class Score(NamedTuple):
     loss: float
     macro_f1: float
     balanced_accuracy: float
-    sites: dict[int, tuple[int, int]] | None = None  # on each party's own held-out data: right, of how many
+    sites: dict[int, tuple[int, int]] | None = (
+        None  # on each party's own held-out data: right, of how many
+    )
     validation: "Score | None" = None  # on what parties keep apart to choose a round by
 
 
 def tally(logits: Tensor, y: Tensor, loss: float, party: Tensor | None = None) -> Tally:
     """`loss` is the sum over these samples, `party` whose they are."""
-    classes, predicted, actual = logits.shape[1], logits.argmax(dim=1).cpu().numpy(), y.cpu().numpy()
+    classes, predicted, actual = (
+        logits.shape[1],
+        logits.argmax(dim=1).cpu().numpy(),
+        y.cpu().numpy(),
+    )
     right = predicted == actual
-    counts = [np.bincount(of, minlength=classes).tolist() for of in (actual, predicted, actual[right])]
+    counts = [
+        np.bincount(of, minlength=classes).tolist() for of in (actual, predicted, actual[right])
+    ]
     owners = np.zeros(0, dtype=np.int64) if party is None else party.cpu().numpy()
-    parties = {int(i): (int(right[owners == i].sum()), int((owners == i).sum())) for i in np.unique(owners)}
+    parties = {
+        int(i): (int(right[owners == i].sum()), int((owners == i).sum())) for i in np.unique(owners)
+    }
     return Tally(loss, counts[0], counts[1], counts[2], parties)
 
 
@@ -51,11 +61,18 @@ def total(tallies: Sequence[Tally]) -> Tally:
 def score(test: Tally, validation: Tally | None = None) -> Score:
     """F1 of a class is 2 hits / (predicted + actual), its recall hits / actual; both are averaged over classes, each
     one counting the same: F1 over those that occur or are predicted, recall over those that occur."""
-    number, classes = sum(test.actual), list(zip(test.actual, test.predicted, test.hits, strict=True))
+    number, classes = (
+        sum(test.actual),
+        list(zip(test.actual, test.predicted, test.hits, strict=True)),
+    )
     return Score(
         accuracy=sum(test.hits) / number,
         loss=test.loss / number,
-        macro_f1=fmean(2 * hits / (actual + predicted) for actual, predicted, hits in classes if actual + predicted),
+        macro_f1=fmean(
+            2 * hits / (actual + predicted)
+            for actual, predicted, hits in classes
+            if actual + predicted
+        ),
         balanced_accuracy=fmean(hits / actual for actual, _, hits in classes if actual),
         sites=test.parties or None,
         validation=None if validation is None else score(validation),

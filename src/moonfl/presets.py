@@ -25,41 +25,78 @@ class Setting:
 
 
 SETTINGS = {
-    "digits": Setting(Experiment(dataset="digits", rounds=30, epochs=5, batch_size=16), 1.0, 0.01, {}),
+    "digits": Setting(
+        Experiment(dataset="digits", rounds=30, epochs=5, batch_size=16), 1.0, 0.01, {}
+    ),
     "cifar10": Setting(
-        Experiment(dataset="cifar10", rounds=100), 5.0, 0.01,
-        {"moon": "69.1 ± 0.4 %", "fedavg": "66.3 ± 0.5 %", "fedprox": "66.9 ± 0.2 %", "scaffold": "66.6 ± 0.2 %",
-         "solo": "46.3 ± 5.1 %", "fedavgm": "67.1 %", "moon-fedavgm": "69.6 %"},
+        Experiment(dataset="cifar10", rounds=100),
+        5.0,
+        0.01,
+        {
+            "moon": "69.1 ± 0.4 %",
+            "fedavg": "66.3 ± 0.5 %",
+            "fedprox": "66.9 ± 0.2 %",
+            "scaffold": "66.6 ± 0.2 %",
+            "solo": "46.3 ± 5.1 %",
+            "fedavgm": "67.1 %",
+            "moon-fedavgm": "69.6 %",
+        },
     ),
     "cifar100": Setting(
-        Experiment(dataset="cifar100", rounds=100), 1.0, 0.001,
-        {"moon": "67.5 ± 0.4 %", "fedavg": "64.5 ± 0.4 %", "fedprox": "64.6 ± 0.2 %", "scaffold": "52.5 ± 0.3 %",
-         "solo": "22.3 ± 1.0 %", "fedavgm": "65.1 %", "moon-fedavgm": "67.8 %"},
+        Experiment(dataset="cifar100", rounds=100),
+        1.0,
+        0.001,
+        {
+            "moon": "67.5 ± 0.4 %",
+            "fedavg": "64.5 ± 0.4 %",
+            "fedprox": "64.6 ± 0.2 %",
+            "scaffold": "52.5 ± 0.3 %",
+            "solo": "22.3 ± 1.0 %",
+            "fedavgm": "65.1 %",
+            "moon-fedavgm": "67.8 %",
+        },
     ),
     "tiny-imagenet": Setting(
-        Experiment(dataset="tiny-imagenet", rounds=20), 1.0, 0.001,
-        {"moon": "25.1 ± 0.1 %", "fedavg": "23.0 ± 0.1 %", "fedprox": "23.2 ± 0.2 %", "scaffold": "16.0 ± 0.2 %",
-         "solo": "8.6 ± 0.4 %", "fedavgm": "23.4 %", "moon-fedavgm": "25.5 %"},
+        Experiment(dataset="tiny-imagenet", rounds=20),
+        1.0,
+        0.001,
+        {
+            "moon": "25.1 ± 0.1 %",
+            "fedavg": "23.0 ± 0.1 %",
+            "fedprox": "23.2 ± 0.2 %",
+            "scaffold": "16.0 ± 0.2 %",
+            "solo": "8.6 ± 0.4 %",
+            "fedavgm": "23.4 %",
+            "moon-fedavgm": "25.5 %",
+        },
     ),
-}  # fmt: skip
+}
 
 
 def variants(setting: Setting) -> dict[str, tuple[Experiment, str]]:
     """Every method on one data set -> (experiment, what it is)."""
     base = replace(setting.base, algorithm=FedAvg())
     moon, fedprox = MOON(mu=setting.moon_mu), FedProx(mu=setting.fedprox_mu)
-    momentum = Momentum(momentum=0.7)  # the paper has the best of 0.1, 0.7 and 0.9, and does not say which it is
+    momentum = Momentum(
+        momentum=0.7
+    )  # the paper has the best of 0.1, 0.7 and 0.9, and does not say which it is
     return {
         "moon": (replace(base, algorithm=moon), f"MOON, mu {moon.mu:g}"),
         "fedavg": (base, "FedAvg"),
         "fedprox": (replace(base, algorithm=fedprox), f"FedProx, mu {fedprox.mu:g}"),
         "scaffold": (replace(base, algorithm=Scaffold()), "SCAFFOLD"),
-        "solo": (replace(base, algorithm=Solo(), rounds=1, epochs=300), "every party alone, 300 epochs"),
+        "solo": (
+            replace(base, algorithm=Solo(), rounds=1, epochs=300),
+            "every party alone, 300 epochs",
+        ),
         "fedavgm": (replace(base, server=momentum), "FedAvgM, server momentum 0.7"),
         "moon-fedavgm": (replace(base, algorithm=moon, server=momentum), "MOON with FedAvgM"),
         "fednova": (replace(base, algorithm=FedNova()), "FedNova"),
         "feddyn": (replace(base, algorithm=FedDyn()), "FedDyn, alpha 0.1"),
-        "centralised": (replace(base, parties=1, rounds=300, epochs=1), "all data in one place, 300 epochs"),
+        "centralised": (
+            replace(base, parties=1, rounds=300, epochs=1),
+            "all data in one place, 300 epochs",
+        ),
     }
 
 

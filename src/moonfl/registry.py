@@ -18,11 +18,15 @@ def find(kind: str, name: str, table: Mapping[str, T]) -> T:
         raise unknown(kind, name, table, "or your own as package.module:Name")
     module, _, attribute = name.partition(":")
     if module == "__main__" and not hasattr(sys.modules["__main__"], attribute.split(".")[0]):
-        raise InputError(f"{kind}={name} was made in a script; put it into a module of its own, and name that")
+        raise InputError(
+            f"{kind}={name} was made in a script; put it into a module of its own, and name that"
+        )
     thing: Any = _imported(kind, name, module)
     for part in attribute.split("."):
         if not hasattr(thing, part):
-            raise unknown(f"{kind} in {module}", attribute, [n for n in dir(thing) if not n.startswith("_")])
+            raise unknown(
+                f"{kind} in {module}", attribute, [n for n in dir(thing) if not n.startswith("_")]
+            )
         thing = getattr(thing, part)
     found: T = thing
     return found
@@ -44,10 +48,12 @@ def _imported(kind: str, name: str, module: str) -> object:
             ) from None
         raise InputError(f"{kind}={name}: importing {module} failed: {error}") from None
     except (Exception, SystemExit) as error:  # somebody's own code may do anything
-        raise InputError(f"{kind}={name}: importing {module} failed: {type(error).__name__}: {error}") from None
+        raise InputError(
+            f"{kind}={name}: importing {module} failed: {type(error).__name__}: {error}"
+        ) from None
 
 
-def look_here() -> None:
+def add_current_folder() -> None:
     """Modules of the current folder can be named, as with `python -m`; what is installed comes first."""
     if "" not in sys.path:
         sys.path.append("")

@@ -11,11 +11,22 @@ from typing import Literal
 import numpy as np
 import torch
 
-Purpose = Literal["weights", "sampling", "batches", "augmentation", "model", "evaluation", "analysis", "holdout",
-                  "validation"]  # fmt: skip
+Purpose = Literal[
+    "weights",
+    "sampling",
+    "batches",
+    "augmentation",
+    "model",
+    "evaluation",
+    "analysis",
+    "holdout",
+    "validation",
+]
 
 
-_turn = threading.RLock()  # what is set for the whole process is set by one of its threads at a time
+_turn = (
+    threading.RLock()
+)  # what is set for the whole process is set by one of its threads at a time
 
 
 def _new_turn() -> None:
@@ -27,30 +38,36 @@ os.register_at_fork(after_in_child=_new_turn)  # the thread that had it is not i
 
 
 @contextlib.contextmanager
-def turn() -> Iterator[None]:
+def exclusive() -> Iterator[None]:
     """Until the end of this block no other thread's run draws numbers or sets torch's threads."""
     with _turn:
         yield
 
 
-def number(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> int:
+def derive(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> int:
     """A seed made of the whole combination; torch's generator on the CPU takes the lower 32 bits of it."""
-    words = np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), round, party]).generate_state(2, np.uint32)
+    words = np.random.SeedSequence(
+        [seed, zlib.crc32(purpose.encode()), round, party]
+    ).generate_state(2, np.uint32)
     return (int(words[0]) << 31) ^ int(words[1])
 
 
 def rng(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> torch.Generator:
     """The stream of random numbers for one purpose in one round at one party."""
-    return torch.Generator().manual_seed(number(seed, purpose, round, party))
+    return torch.Generator().manual_seed(derive(seed, purpose, round, party))
 
 
 @contextlib.contextmanager
-def drawn(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> Iterator[None]:
+def seeded(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> Iterator[None]:
     """The same for what somebody's own code draws in this block from the global generators of torch, numpy and Python;
     on the CPU their streams outside of it go on as if it had not been.
     """
-    with turn(), torch.random.fork_rng(devices=[]):
-        own, of_numpy, of_python = number(seed, purpose, round, party), np.random.get_state(), random.getstate()
+    with exclusive(), torch.random.fork_rng(devices=[]):
+        own, of_numpy, of_python = (
+            derive(seed, purpose, round, party),
+            np.random.get_state(),
+            random.getstate(),
+        )
         torch.manual_seed(own)
         np.random.seed(own % 2**32)
         random.seed(own)
@@ -64,7 +81,7 @@ def drawn(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> Iterat
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """The number of torch threads changes the order of sums, so everywhere it is one."""
-    with turn():
+    with exclusive():
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:

@@ -26,12 +26,16 @@ class Limits:
 
     def __str__(self) -> str:
         named = {">=": self.low, ">": self.above, "<=": self.high, "<": self.below}
-        return " and ".join(f"{sign} {limit:g}" for sign, limit in named.items() if math.isfinite(limit))
+        return " and ".join(
+            f"{sign} {limit:g}" for sign, limit in named.items() if math.isfinite(limit)
+        )
 
 
 def setting(default: T, doc: str, **limits: float) -> T:
     """A dataclass field with its meaning and limits (low, above, high, below)."""
-    field: Any = dataclasses.field(default=default, metadata={"doc": doc, "limits": Limits(**limits)})
+    field: Any = dataclasses.field(
+        default=default, metadata={"doc": doc, "limits": Limits(**limits)}
+    )
     return field  # type: ignore[no-any-return]  # a field stands where its value will be
 
 
@@ -65,18 +69,26 @@ def check(settings: Any, prefix: str = "") -> None:
     cls: type = type(settings)
     for name, hint in hints_of(cls).items():
         if name in names(cls) and _is_plain(hint):
-            object.__setattr__(settings, name, convert(cls, name, getattr(settings, name), prefix + name))
+            object.__setattr__(
+                settings, name, convert(cls, name, getattr(settings, name), prefix + name)
+            )
 
 
 def check_kinds(cls: type, label: str) -> None:
     """Every field has a type that a command line and TOML can write."""
     hints = hints_of(cls)
     bare = "__dataclass_fields__" not in vars(cls)
-    if bare and any(ClassVar not in (hints[n], get_origin(hints[n])) for n in inspect.get_annotations(cls)):
-        raise InputError(f"{label}: write @dataclass(frozen=True) above {cls.__name__}, for it has settings")
+    if bare and any(
+        ClassVar not in (hints[n], get_origin(hints[n])) for n in inspect.get_annotations(cls)
+    ):
+        raise InputError(
+            f"{label}: write @dataclass(frozen=True) above {cls.__name__}, for it has settings"
+        )
     odd = next((name for name in names(cls) if not _is_plain(hints[name])), None)
     if odd is not None:
-        raise InputError(f"{label}: its field {odd} must be bool, int, float, str, Literal[...] or one of them or None")
+        raise InputError(
+            f"{label}: its field {odd} must be bool, int, float, str, Literal[...] or one of them or None"
+        )
 
 
 def build(cls: type[T], values: dict[str, object], prefix: str) -> T:
@@ -102,8 +114,15 @@ def allowed(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " or ".join(map(written, get_args(hint)))
     if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join("none" if part is type(None) else allowed(part) for part in get_args(hint))
-    return {bool: "true or false", int: "a whole number", float: "a number", str: "a text that is not empty"}[hint]
+        return " or ".join(
+            "none" if part is type(None) else allowed(part) for part in get_args(hint)
+        )
+    return {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        str: "a text that is not empty",
+    }[hint]
 
 
 def shown(field: "dataclasses.Field[Any]") -> str:

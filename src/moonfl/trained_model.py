@@ -15,17 +15,21 @@ from .types import Output, Params
 SAMPLES = 100  # of the test set, kept with a model to compare by
 
 
-class Deployed(nn.Module):
+class TrainedModel(nn.Module):
     """The preparation of samples, then the network."""
 
-    def __init__(self, model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, preparation: Preparation) -> None:
+    def __init__(
+        self, model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, preparation: Preparation
+    ) -> None:
         """`shape` and `dtype` are those of a sample as it is stored."""
         super().__init__()
         self.model, self.shape, self.dtype = model, shape, dtype
         self.preparation = preparation if is_pixels(dtype, len(shape)) else None
 
     def forward(self, x: Tensor) -> Output:
-        if x.dtype != self.dtype or x.shape[1:] != self.shape:  # pixels divided by 255 would be prepared twice
+        if (
+            x.dtype != self.dtype or x.shape[1:] != self.shape
+        ):  # pixels divided by 255 would be prepared twice
             raise InputError(
                 f"the model takes samples as they are stored, {described(self.dtype, self.shape)}, "
                 f"not {described(x.dtype, tuple(x.shape[1:]))}"
@@ -43,15 +47,17 @@ class Blueprint:
     dtype: torch.dtype
     classes: tuple[str, ...]
     preparation: Preparation
-    samples: Tensor | Images | None = field(default=None, repr=False)  # a few as stored; None: none are at hand
+    samples: Tensor | Images | None = field(
+        default=None, repr=False
+    )  # a few as stored; None: none are at hand
     features: tuple[str, ...] = ()  # the columns of a table, in the order they have in a sample
 
     def network(self, params: Params) -> nn.Module:
         """As the run evaluates it: for samples that are prepared."""
-        return tree.load(tree.made(self.build), params).eval()
+        return tree.load(tree.build_module(self.build), params).eval()
 
-    def deployed(self, params: Params) -> Deployed:
-        return Deployed(self.network(params), self.shape, self.dtype, self.preparation).eval()
+    def deployed(self, params: Params) -> TrainedModel:
+        return TrainedModel(self.network(params), self.shape, self.dtype, self.preparation).eval()
 
 
 def described(dtype: torch.dtype, shape: tuple[int, ...]) -> str:

@@ -41,16 +41,25 @@ def params_of(model: nn.Module) -> dict[str, Tensor]:
 
 def buffers_of(model: nn.Module) -> dict[str, Tensor]:
     """Everything else a model is made of (BatchNorm statistics, parameters its author froze)."""
-    trainable = {id(p) for p in params_of(model).values()}  # one that two layers share has a second name
-    return {name: v for name, v in model.state_dict(keep_vars=True).items() if id(v) not in trainable}
+    trainable = {
+        id(p) for p in params_of(model).values()
+    }  # one that two layers share has a second name
+    return {
+        name: v for name, v in model.state_dict(keep_vars=True).items() if id(v) not in trainable
+    }
 
 
 def shared(model: nn.Module, another: nn.Module) -> str | None:
     """The name of what training the first would change of the second: a parameter, or a module with buffers."""
     memory = {p.untyped_storage().data_ptr() for p in params_of(another).values() if p.numel() > 0}
     modules = {id(module) for module in another.modules() if module._buffers}
-    params = (name for name, p in params_of(model).items() if p.untyped_storage().data_ptr() in memory)
-    return next(params, next((name for name, module in model.named_modules() if id(module) in modules), None))
+    params = (
+        name for name, p in params_of(model).items() if p.untyped_storage().data_ptr() in memory
+    )
+    return next(
+        params,
+        next((name for name, module in model.named_modules() if id(module) in modules), None),
+    )
 
 
 def copy(a: Params) -> Params:
@@ -60,9 +69,9 @@ def copy(a: Params) -> Params:
     return {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in a.items()}
 
 
-def made(build: Callable[[], nn.Module]) -> nn.Module:
+def build_module(build: Callable[[], nn.Module]) -> nn.Module:
     """A module to load params into. What of it is no param is the same in every process, wherever it is made."""
-    with seeds.drawn(0, "weights"):
+    with seeds.seeded(0, "weights"):
         return build()
 
 
@@ -83,7 +92,7 @@ class Unsaved(NamedTuple):
     plain: Mapping[tuple[str, str], object]  # numbers, flags and texts
 
 
-def unsaved_of(model: nn.Module) -> Unsaved:
+def hidden_state_of(model: nn.Module) -> Unsaved:
     """Copies."""
     buffers: dict[tuple[str, str], Tensor | None] = {}
     plain: dict[tuple[str, str], object] = {}
@@ -96,10 +105,14 @@ def unsaved_of(model: nn.Module) -> Unsaved:
 
 
 def plain_names(module: nn.Module) -> list[str]:
-    return [name for name, value in vars(module).items() if name not in TORCHS and isinstance(value, PLAIN)]
+    return [
+        name
+        for name, value in vars(module).items()
+        if name not in TORCHS and isinstance(value, PLAIN)
+    ]
 
 
-def restore_unsaved(model: nn.Module, unsaved: Unsaved) -> None:
+def restore_hidden_state(model: nn.Module, unsaved: Unsaved) -> None:
     """Whatever a forward pass has made of it since: other buffers, of other shapes, or none; a count of its calls."""
     modules = dict(model.named_modules())
     for owner, module in modules.items():
@@ -108,7 +121,9 @@ def restore_unsaved(model: nn.Module, unsaved: Unsaved) -> None:
         for name in module._non_persistent_buffers_set & module._buffers.keys():
             delattr(module, name)
     for (owner, name), buffer in unsaved.buffers.items():
-        modules[owner].register_buffer(name, None if buffer is None else buffer.clone(), persistent=False)
+        modules[owner].register_buffer(
+            name, None if buffer is None else buffer.clone(), persistent=False
+        )
     for (owner, name), value in unsaved.plain.items():
         if vars(modules[owner]).get(name) is not value:
             setattr(modules[owner], name, value)
@@ -146,13 +161,14 @@ def mean(trees: Iterable[tuple[Params, float]]) -> Params:
     items = iter(trees)
     first, weight = next(items)
     total = {k: wide(v) * weight for k, v in first.items()}
-    differ = {k: False for k, v in first.items() if is_whole(v.dtype)}
+    differ = {k: False for k, v in first.items() if is_integer(v.dtype)}
     for tree, w in items:
         total = {k: v + wide(tree[k]) * w for k, v in total.items()}
         differ = {k: before or not tree[k].equal(first[k]) for k, before in differ.items()}
         weight += w
     return {
-        k: as_dtype(v / weight, first[k].dtype) if differ.get(k, True) else first[k].clone() for k, v in total.items()
+        k: as_dtype(v / weight, first[k].dtype) if differ.get(k, True) else first[k].clone()
+        for k, v in total.items()
     }
 
 
@@ -161,13 +177,13 @@ def wide(value: Tensor) -> Tensor:
     return value.to(torch.complex128) if value.is_complex() else value.double()
 
 
-def is_whole(dtype: torch.dtype) -> bool:
+def is_integer(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex)
 
 
 def as_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Integers are rounded."""
-    return (value.round() if is_whole(dtype) else value).to(dtype)
+    return (value.round() if is_integer(dtype) else value).to(dtype)
 
 
 def flat(a: Params, names: Iterable[str]) -> Tensor:

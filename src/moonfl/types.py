@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 Params = Mapping[str, Tensor]  # tensors of a model by name
 State = Mapping[str, Params]  # what an algorithm remembers or sends, by label
-Mean = Callable[[Iterable[tuple[Params, float]]], Params]  # of (values, weight) pairs, one per party
+Mean = Callable[
+    [Iterable[tuple[Params, float]]], Params
+]  # of (values, weight) pairs, one per party
 
 
 class Batch(NamedTuple):
@@ -25,7 +27,9 @@ class Output(NamedTuple):
 
 
 Loss = Callable[[nn.Module, Batch], Tensor]  # -> a scalar
-Frozen = Callable[[Batch], Output]  # a model that is only read; of the batch as it came: it may go by its rows, not x
+Frozen = Callable[
+    [Batch], Output
+]  # a model that is only read; of the batch as it came: it may go by its rows, not x
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,10 @@ class Update:
     buffers: Params
     num_samples: int  # |D^i|
     num_steps: int  # optimiser steps taken; 0: this party could not train
-    extra: State = field(default_factory=dict)  # what the algorithm sends besides (SCAFFOLD's delta c_i)
+    extra: State = field(
+        default_factory=dict
+    )  # what the algorithm sends besides (SCAFFOLD's delta c_i)
     metrics: dict[str, float] = field(default_factory=dict)
-    missing: str = ""  # why there is no model in it: this party did not answer, or what it sent was refused
+    missing: str = (
+        ""  # why there is no model in it: this party did not answer, or what it sent was refused
+    )

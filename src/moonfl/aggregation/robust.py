@@ -35,11 +35,11 @@ def centre(trees: Iterable[tuple[Params, float]], trim: float) -> Params:
     Each party has one vote: weights are numbers of samples, which a party only claims.
     """
     voters = [params for params, _ in trees]
-    cut = num_cut(len(voters), trim)
+    cut = num_trimmed(len(voters), trim)
     return {name: trimmed_mean([params[name] for params in voters], cut) for name in voters[0]}
 
 
-def num_cut(parties: int, trim: float) -> int:
+def num_trimmed(parties: int, trim: float) -> int:
     """floor(trim n) of n parties, left out at either end; but at least one, and never all.
 
     So a trim above 0 protects from one party of three or more, however few took part; of two there is only the mean.
@@ -58,16 +58,20 @@ def trimmed_mean(values: list[Tensor], cut: int) -> Tensor:
     """
     if values[0].is_complex():
         return torch.view_as_complex(trimmed_mean([torch.view_as_real(v) for v in values], cut))
-    if tree.is_whole(values[0].dtype) and all(v.equal(values[0]) for v in values):
+    if tree.is_integer(values[0].dtype) and all(v.equal(values[0]) for v in values):
         return values[0].clone()
     pieces = zip(*(v.flatten().split(PIECE) for v in values), strict=True)
-    return torch.cat([_trimmed_mean(torch.stack(piece, dim=1), cut) for piece in pieces]).view_as(values[0])
+    return torch.cat([_trimmed_mean(torch.stack(piece, dim=1), cut) for piece in pieces]).view_as(
+        values[0]
+    )
 
 
 def _trimmed_mean(values: Tensor, cut: int) -> Tensor:
     """[M, n] -> [M]; summed in float64, one after the other, so that no number of threads changes a bit."""
     kept = values.sort(dim=1).values[:, cut : values.shape[1] - cut].double()
-    return tree.as_dtype(functools.reduce(torch.add, kept.unbind(dim=1)) / kept.shape[1], values.dtype)
+    return tree.as_dtype(
+        functools.reduce(torch.add, kept.unbind(dim=1)) / kept.shape[1], values.dtype
+    )
 
 
 def clipped(update: Update, w: Params, clip: float) -> Update:
@@ -89,7 +93,9 @@ def shortened(a: Params, origin: Params, clip: float) -> Params:
     norm = tree.norm(moved)
     if norm <= clip:
         return a
-    return tree.Lazy(origin, lambda k: (origin[k].double() + moved[k] * (clip / norm)).to(origin[k].dtype))
+    return tree.Lazy(
+        origin, lambda k: (origin[k].double() + moved[k] * (clip / norm)).to(origin[k].dtype)
+    )
 
 
 def described(exp: Experiment) -> str:
@@ -100,4 +106,8 @@ def described(exp: Experiment) -> str:
         "each party one vote",
     }
     rule = exp.algorithm.weighting if exp.combination is None else rules[exp.combination]
-    return rule if exp.clip is None else f"{rule}; changes of norm above {exp.clip:g} are scaled down to it"
+    return (
+        rule
+        if exp.clip is None
+        else f"{rule}; changes of norm above {exp.clip:g} are scaled down to it"
+    )

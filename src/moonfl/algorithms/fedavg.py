@@ -23,7 +23,9 @@ class FedAvg:
     takes_server_step: ClassVar[bool] = True  # False: the paper's own aggregation admits no other
     federated: ClassVar[bool] = True  # False: parties never meet, so there is one round
     weighting: ClassVar[str] = "parties weigh by their number of samples"
-    meaning: ClassVar[str] = ""  # what else is done where implementations differ; stored with the results
+    meaning: ClassVar[str] = (
+        ""  # what else is done where implementations differ; stored with the results
+    )
 
     def init_server(self, params: Params, buffers: Params) -> Server:
         """The server before the first round; `shared` is sent to the parties, `memory` is not."""

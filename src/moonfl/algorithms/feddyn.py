@@ -28,7 +28,9 @@ class FedDyn(FedAvg):
         return Server(params, buffers, memory={"h": tree.zeros_like(params)})
 
     def init_party(self, params: Params) -> State:
-        return {"g": tree.zeros_like(params)}  # the gradient of the party's loss where it last ended
+        return {
+            "g": tree.zeros_like(params)
+        }  # the gradient of the party's loss where it last ended
 
     def local_loss(self, party: Party) -> Loss:
         supervised = super().local_loss(party)
@@ -50,5 +52,9 @@ class FedDyn(FedAvg):
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         # h+ = h - alpha |S|/N (mean w_i - w^t);  w^{t+1} = mean w_i - h+/alpha
         centre = mean((u.params, 1) for u in updates)
-        h = tree.add(server.memory["h"], tree.sub(centre, server.params), -self.alpha * len(updates) / parties)
+        h = tree.add(
+            server.memory["h"],
+            tree.sub(centre, server.params),
+            -self.alpha * len(updates) / parties,
+        )
         return replace(server, params=tree.add(centre, h, -1 / self.alpha), memory={"h": h})

@@ -27,7 +27,9 @@ class FedNova(FedAvg):
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         # w^{t+1} = w^t + tau_eff sum p_i (w_i - w^t)/a_i, with tau_eff = sum p_i a_i and p_i = |D^i|/|D|
         def progress(u: Update) -> Params:
-            scale = float(u.extra["norm"]["a"].reciprocal())  # infinite, not an error, where a party claims 0
+            scale = float(
+                u.extra["norm"]["a"].reciprocal()
+            )  # infinite, not an error, where a party claims 0
             return tree.Lazy(u.params, lambda k: (u.params[k] - server.params[k]) * scale)
 
         tau_eff = float(mean((u.extra["norm"], u.num_samples) for u in updates)["a"])

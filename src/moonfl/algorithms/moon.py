@@ -32,12 +32,18 @@ def previous(party: Party) -> list[Params]:
 
 @dataclass(frozen=True)
 class MOON(FedAvg):
-    meaning: ClassVar[str] = "contrast=model has no term at a party's first round, then its newest models, however old"
+    meaning: ClassVar[str] = (
+        "contrast=model has no term at a party's first round, then its newest models, however old"
+    )
 
     mu: float = setting(5.0, "weight of the model-contrastive term; 0 is FedAvg", low=0)
     tau: float = setting(0.5, "temperature of the model-contrastive term", above=0)
-    negatives: int = setting(1, "k, how many of its previous models a party keeps as negatives", low=1)
-    contrast: Literal["model", "l2"] = setting("model", "model: Eq. 3; l2: ||z - z_glob||, the ablation of Sec. 4.7")
+    negatives: int = setting(
+        1, "k, how many of its previous models a party keeps as negatives", low=1
+    )
+    contrast: Literal["model", "l2"] = setting(
+        "model", "model: Eq. 3; l2: ||z - z_glob||, the ablation of Sec. 4.7"
+    )
 
     def local_loss(self, party: Party) -> Loss:
         prev = [party.frozen(model) for model in previous(party)]
@@ -51,7 +57,9 @@ class MOON(FedAvg):
             if self.contrast == "l2":
                 distance: Tensor = torch.linalg.vector_norm(z - glob(batch).z, dim=1)  # [B]
                 return supervised + self.mu * distance.mean()
-            contrastive = model_contrastive(z, glob(batch).z, [read(batch).z for read in prev], self.tau)
+            contrastive = model_contrastive(
+                z, glob(batch).z, [read(batch).z for read in prev], self.tau
+            )
             return supervised + self.mu * contrastive  # lines 15 to 18
 
         return loss

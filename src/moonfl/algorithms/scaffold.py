@@ -19,7 +19,9 @@ from .fednova import effective_steps
 class Scaffold(FedAvg):
     """c is the plain mean of all c_i, so the fixed point is the optimum of the plain mean of the parties' losses."""
 
-    meaning: ClassVar[str] = "c and c_i start at 0, cover trainable parameters, and allow for local momentum"
+    meaning: ClassVar[str] = (
+        "c and c_i start at 0, cover trainable parameters, and allow for local momentum"
+    )
 
     def init_server(self, params: Params, buffers: Params) -> Server:
         return Server(params, buffers, shared={"c": tree.zeros_like(params)})

@@ -19,7 +19,9 @@ class Solo(FedAvg):
     weighting: ClassVar[str] = "nothing is combined; mean and deviation are over parties"
 
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
-        return replace(server, memory={f"party{u.party}": {**u.params, **u.buffers} for u in updates})
+        return replace(
+            server, memory={f"party{u.party}": {**u.params, **u.buffers} for u in updates}
+        )
 
     def deployed(self, server: Server) -> dict[str, Params]:
         return dict(server.memory)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..engines.base import Engine, check_workers, make_engine
-from ..errors import InputError, say, typed
+from ..errors import InputError, notify, quoted
 from ..experiment import Experiment, from_toml
 from ..federation import run as run_federation
 from ..runs import checkpoint
@@ -16,19 +16,19 @@ from ..runs.directory import (
     SETTINGS,
     Fact,
     check_data,
-    finish_replacing,
+    finish_replacement,
     finished,
-    go_back,
-    is_replaced,
+    is_being_replaced,
     locked,
     new_directory,
-    note_versions,
-    read_facts,
-    telling_why,
+    read_rounds,
+    record_divergence,
+    roll_back,
+    update_versions,
 )
 from ..runs.recorder import Recorder, Result, choices
 from ..runs.states import States
-from ..task import Task, make_task, settled
+from ..task import Task, make_task, with_party_count
 from ..types import Params, Server
 
 Watch = Callable[[Fact], None]
@@ -56,7 +56,7 @@ def run(
     """
     check_workers(workers)
     task = task or make_task(experiment)
-    experiment = settled(experiment, task)
+    experiment = with_party_count(experiment, task)
     with contextlib.ExitStack() as stack:
         directory = None
         if out is not None:
@@ -64,7 +64,9 @@ def run(
                 new_directory(Path(out), force, experiment, task, choices(experiment, task))
             )
         states = States(state_memory, directory and directory / CHECKPOINT)
-        return _carry_on(Recorder(experiment, task, watch, directory, states), engine or local(workers), None)
+        return _carry_on(
+            Recorder(experiment, task, watch, directory, states), engine or local(workers), None
+        )
 
 
 def resume(
@@ -88,10 +90,10 @@ def resume(
         raise InputError(f"{directory} holds no run: there is no such folder")
     if engine is None and checkpoint.over_sites(directory):
         raise InputError(
-            f"{directory} is a run over sites: `moonfl flower run DEPLOYMENT --out {typed(directory)} --resume`"
+            f"{directory} is a run over sites: `moonfl flower run DEPLOYMENT --out {quoted(directory)} --resume`"
         )
     with locked(directory):
-        finish_replacing(directory)
+        finish_replacement(directory)
         exp = experiment_of(directory)
         exp = exp if data_dir is None else replace(exp, data_dir=data_dir)
         task = task or make_task(exp)
@@ -102,24 +104,30 @@ def resume(
             raise InputError(
                 f"the model is not the one that {directory} was begun with: its weights or buffers have other shapes"
             )
-        facts = read_facts(directory, rounds)
+        facts = read_rounds(directory, rounds)
         check_data(directory, exp, task)
-        changed = note_versions(directory, rounds + 1) if not finished(exp, facts) else []
+        changed = update_versions(directory, rounds + 1) if not finished(exp, facts) else []
         if changed:
-            say(f"moonfl: {', '.join(changed)} since the run was begun; the result may differ by rounding")
+            notify(
+                f"moonfl: {', '.join(changed)} since the run was begun; the result may differ by rounding"
+            )
         folder.mkdir(exist_ok=True)
         chosen = exp.algorithm.deployed(found.chosen) if found and found.chosen else None
-        go_back(directory, facts, exp, chosen)
+        roll_back(directory, facts, exp, chosen)
         states = States(state_memory, folder)
         states.restore(found.parties if found else {})
-        return _carry_on(Recorder(exp, task, watch, directory, states, facts, chosen), engine or local(workers), found)
+        return _carry_on(
+            Recorder(exp, task, watch, directory, states, facts, chosen),
+            engine or local(workers),
+            found,
+        )
 
 
 def experiment_of(directory: Path, device: str | None = None) -> Experiment:
     """What a run directory is a run of; `device`: for work elsewhere than where it was trained."""
-    if is_replaced(directory) and not (directory / SETTINGS).exists():
+    if is_being_replaced(directory) and not (directory / SETTINGS).exists():
         with locked(directory):
-            finish_replacing(directory)
+            finish_replacement(directory)
     if not (directory / SETTINGS).exists():
         raise InputError(f"{directory} holds no run: there is no {SETTINGS} in it")
     return from_toml(directory / SETTINGS, {"device": device} if device else None)
@@ -127,7 +135,9 @@ def experiment_of(directory: Path, device: str | None = None) -> Experiment:
 
 def same_model(server: Server, params: Params, buffers: Params) -> bool:
     pairs = (server.params, params), (server.buffers, buffers)
-    return all({k: v.shape for k, v in a.items()} == {k: v.shape for k, v in b.items()} for a, b in pairs)
+    return all(
+        {k: v.shape for k, v in a.items()} == {k: v.shape for k, v in b.items()} for a, b in pairs
+    )
 
 
 def local(workers: int | None) -> MakeEngine:
@@ -138,6 +148,9 @@ def _carry_on(recorder: Recorder, make: MakeEngine, found: Checkpoint | None) ->
     exp, task, done = recorder.exp, recorder.task, (found.rounds, found.server) if found else None
     if found is not None and finished(exp, recorder.facts):
         return recorder.result(found.server)
-    with contextlib.closing(make(exp, task, recorder.states)) as engine, telling_why(recorder.directory):
+    with (
+        contextlib.closing(make(exp, task, recorder.states)) as engine,
+        record_divergence(recorder.directory),
+    ):
         server = run_federation(exp, task, engine, recorder, done)
     return recorder.result(server)

@@ -13,31 +13,39 @@ from ..api import experiments as api
 from ..data.datasets import DATASETS, directory, load
 from ..data.download import get
 from ..data.npz import read_npz
-from ..errors import DivergenceError, InputError, Interrupted, RunError, say, typed, unknown
+from ..errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted, unknown
 from ..experiment import Experiment, from_toml, override, part_name
 from ..report.partition import check_format, heat_map, table
 from ..runs.directory import SETTINGS, claim_directory
 from ..runs.recorder import Result, choices
-from ..runs.summary import conclude
+from ..runs.summary import summarise_result
 from ..server_optimizers import SERVERS
-from ..task import make_partition, make_task, settled
+from ..task import make_partition, make_task, with_party_count
 from .progress import Progress
 
 
 def run(args: argparse.Namespace) -> None:
     name, exp = experiment(args)
     task = make_task(exp)
-    exp = settled(exp, task)
-    say("\n".join([describe(exp), *(f"  {key}: {choice}" for key, choice in choices(exp, task).items())]))
+    exp = with_party_count(exp, task)
+    notify(
+        "\n".join(
+            [describe(exp), *(f"  {key}: {choice}" for key, choice in choices(exp, task).items())]
+        )
+    )
     out = Path(args.out) if args.out is not None else claim_directory(Path("runs"), name)
     with Progress(exp.rounds) as progress:
-        finish(args, out, lambda: api.run(exp, out, force=args.force, task=task, watch=progress, **engine(args)))
+        finish(
+            args,
+            out,
+            lambda: api.run(exp, out, force=args.force, task=task, watch=progress, **engine(args)),
+        )
 
 
 def resume(args: argparse.Namespace) -> None:
     out = Path(args.directory)
     exp = api.experiment_of(out)
-    say(describe(exp))
+    notify(describe(exp))
     given = {"previous": args.previous, "data_dir": args.data_dir}
     with Progress(exp.rounds) as progress:
         finish(args, out, lambda: api.resume(out, **given, watch=progress, **engine(args)))
@@ -59,14 +67,16 @@ def engine(args: argparse.Namespace) -> dict[str, Any]:
 
 def finish(args: argparse.Namespace, out: Path, work: Callable[[], Result]) -> None:
     """Do it and tell the result; where it stops early, tell how to go on."""
-    way_on = f"`moonfl resume {typed(out)}` goes on from the last finished round"
+    way_on = f"`moonfl resume {quoted(out)}` goes on from the last finished round"
     try:
         result = work()
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; {way_on}" if (out / SETTINGS).exists() else "interrupted") from None
+        raise Interrupted(
+            f"interrupted; {way_on}" if (out / SETTINGS).exists() else "interrupted"
+        ) from None
     except RunError as error:
         raise told(error, out, way_on) from None
-    print(json.dumps(result.summary()) if args.json else conclude(result))
+    print(json.dumps(result.summary()) if args.json else summarise_result(result))
 
 
 def told(error: RunError, out: Path, way_on: str) -> RunError:
@@ -76,11 +86,16 @@ def told(error: RunError, out: Path, way_on: str) -> RunError:
 
 
 def list_presets(args: argparse.Namespace) -> None:
-    rows = [("preset", "what it runs", "paper"), *((n, p.about, p.paper) for n, p in presets.PRESETS.items())]
+    rows = [
+        ("preset", "what it runs", "paper"),
+        *((n, p.about, p.paper) for n, p in presets.PRESETS.items()),
+    ]
     widths = [max(len(row[k]) for row in rows) for k in range(3)]
     for row in rows:
         print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
-    print("\npaper: top-1 test accuracy; with FedAvgM that of the best of three server momenta, 0.1, 0.7 and 0.9")
+    print(
+        "\npaper: top-1 test accuracy; with FedAvgM that of the best of three server momenta, 0.1, 0.7 and 0.9"
+    )
 
 
 def partition(args: argparse.Namespace) -> None:
@@ -89,7 +104,13 @@ def partition(args: argparse.Namespace) -> None:
     data = load(exp.dataset, directory(exp.data_dir), exp.reading)
     made = make_partition(exp, data)
     counts = made.counts(data.train.y.numpy(), len(data.classes))
-    heat_map(counts, data.classes, f"{exp.dataset}: {describe_partition(exp)}", Path(args.out), made.names)
+    heat_map(
+        counts,
+        data.classes,
+        f"{exp.dataset}: {describe_partition(exp)}",
+        Path(args.out),
+        made.names,
+    )
     print(table(counts, data.classes, made.names) + (f"\n{made.note}" if made.note else ""))
     print(f"heat map in {args.out}")
 
@@ -97,7 +118,9 @@ def partition(args: argparse.Namespace) -> None:
 def data(args: argparse.Namespace) -> None:
     if (args.action == "get") != (args.name is not None):
         names = ", ".join(DATASETS)
-        raise InputError(f"`data get` takes the name of a data set ({names}), `data list` takes none")
+        raise InputError(
+            f"`data get` takes the name of a data set ({names}), `data list` takes none"
+        )
     data_dir = directory(args.data_dir)
     if args.action == "get":
         print(f"{args.name} is in {get(args.name, data_dir, args.origin)}")
@@ -116,7 +139,10 @@ def data(args: argparse.Namespace) -> None:
 def reproduce(args: argparse.Namespace) -> None:
     from ..reproduce import runner as paper
 
-    given = {key: getattr(args, key) for key in ("data_dir", "dataset", "model", "seeds", "rounds", "workers")}
+    given = {
+        key: getattr(args, key)
+        for key in ("data_dir", "dataset", "model", "seeds", "rounds", "workers")
+    }
     options = paper.Options(Path(args.out), small=args.scale == "small", progress=Progress, **given)
     if args.list:
         from ..reproduce.estimates import listing
@@ -127,7 +153,9 @@ def reproduce(args: argparse.Namespace) -> None:
         paper.reproduce(paper.check(args.target), options)
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the same command goes on where it was") from None
-    print(f"tables in {args.out}; `moonfl report {typed(Path(args.out) / 'runs')}` makes a page of the runs")
+    print(
+        f"tables in {args.out}; `moonfl report {quoted(Path(args.out) / 'runs')}` makes a page of the runs"
+    )
 
 
 def bench(args: argparse.Namespace) -> None:
@@ -141,8 +169,8 @@ def flower_simulate(args: argparse.Namespace) -> None:
 
     name, exp = experiment(args)
     task = make_task(exp)
-    exp = settled(exp, task)
-    say(describe(exp))
+    exp = with_party_count(exp, task)
+    notify(describe(exp))
     out = Path(args.out) if args.out is not None else claim_directory(Path("runs"), name)
     given = {"force": args.force, "workers": args.workers, "ray_address": args.ray_address}
     with Progress(exp.rounds) as progress:
@@ -154,7 +182,9 @@ def flower_init(args: argparse.Namespace) -> None:
 
     _, exp = experiment(args)
     init(Path(args.folder), exp, args.sites, args.address, args.with_data)
-    print(f"{args.folder} has the deployment; {Path(args.folder) / 'README.md'} says what to start where")
+    print(
+        f"{args.folder} has the deployment; {Path(args.folder) / 'README.md'} says what to start where"
+    )
 
 
 def flower_run(args: argparse.Namespace) -> None:
@@ -178,11 +208,9 @@ def flower_run(args: argparse.Namespace) -> None:
     runs, name = folder / "server" / "runs", method_name(exp)
     out = Path(args.out) if args.out is not None else claim_directory(runs, name)
     changes |= {"resume": args.resume or args.previous, "previous": args.previous}
-    say(describe(exp))
-    test = f" --test {typed(args.test)}" if args.test is not None else ""
-    way_on = (
-        f"`moonfl flower run {typed(folder)} --out {typed(out)} --resume{test}` goes on from the last finished round"
-    )
+    notify(describe(exp))
+    test = f" --test {quoted(args.test)}" if args.test is not None else ""
+    way_on = f"`moonfl flower run {quoted(folder)} --out {quoted(out)} --resume{test}` goes on from the last finished round"
     with Progress(exp.rounds) as progress:
         try:
             done = follow.run(folder, out, changes, progress)
@@ -193,7 +221,11 @@ def flower_run(args: argparse.Namespace) -> None:
 
 def experiment(args: argparse.Namespace) -> tuple[str, Experiment]:
     """The preset or file named first (or the default), with the key=value changes after it; and a name for its runs."""
-    changes = [word for word in args.what if "=" in word and not (word.endswith(".toml") and Path(word).is_file())]
+    changes = [
+        word
+        for word in args.what
+        if "=" in word and not (word.endswith(".toml") and Path(word).is_file())
+    ]
     named = [word for word in args.what if word not in changes]
     if len(named) > 1:
         raise InputError(f"give one preset or file, not {len(named)}: {' '.join(named)}")
@@ -218,7 +250,9 @@ def method_name(exp: Experiment) -> str:
 
 def describe(exp: Experiment) -> str:
     """The run in two lines."""
-    shown = ", ".join(f"{name}={getattr(exp.algorithm, name)}" for name in settings.names(type(exp.algorithm)))
+    shown = ", ".join(
+        f"{name}={getattr(exp.algorithm, name)}" for name in settings.names(type(exp.algorithm))
+    )
     chosen = f", {exp.parties_per_round()} of them a round" if exp.sample_fraction < 1 else ""
     return (
         f"{part_name(exp.algorithm)}({shown}), server {part_name(exp.server)}, on {exp.dataset} with {exp.model}\n"
@@ -230,7 +264,9 @@ def describe(exp: Experiment) -> str:
 def describe_partition(exp: Experiment) -> str:
     if exp.dataset == "sites":
         return "each with its own data"
-    kind = {"dirichlet": f"Dirichlet {exp.beta:g}", "iid": "IID", "column": f"by {exp.column}"}[exp.partition]
+    kind = {"dirichlet": f"Dirichlet {exp.beta:g}", "iid": "IID", "column": f"by {exp.column}"}[
+        exp.partition
+    ]
     return kind + (f", partition seed {exp.partition_seed}" if exp.partition != "column" else "")
 
 
@@ -252,5 +288,7 @@ def keys() -> str:
             lines.append(f"  of {cls.__name__}:")
         lines += [f"  {name:22} {doc} [{default}]" for name, default, doc in rows]
     parts = (("algorithm", ALGORITHMS, "moon"), ("server", SERVERS, "average"))
-    lines[2:2] = [f"  {key:22} {', '.join(of)}, or package.module:Name [{first}]" for key, of, first in parts]
+    lines[2:2] = [
+        f"  {key:22} {', '.join(of)}, or package.module:Name [{first}]" for key, of, first in parts
+    ]
     return "\n".join(lines)

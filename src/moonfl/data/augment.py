@@ -20,7 +20,9 @@ class Preparation:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     scale: float = 255.0
-    crop: Literal["reflect", "zero"] | None = None  # how the border of 4 pixels is filled before the crop
+    crop: Literal["reflect", "zero"] | None = (
+        None  # how the border of 4 pixels is filled before the crop
+    )
     flip: bool = False
     rotation: float = 0.0  # up to so many degrees either way, nearest pixel, black outside
 
@@ -43,12 +45,17 @@ class Preparation:
     def normalise(self, x: Tensor) -> Tensor:
         """[B, C, ...] stored values -> float32."""
         mean, std = (
-            torch.tensor(values, dtype=torch.float32, device=x.device).view(-1, *[1] * (x.dim() - 2)) * self.scale
+            torch.tensor(values, dtype=torch.float32, device=x.device).view(
+                -1, *[1] * (x.dim() - 2)
+            )
+            * self.scale
             for values in (self.mean, self.std)
         )
         return (x.float() - mean) / std
 
-    def sources(self, batch: int, height: int, width: int, rng: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def sources(
+        self, batch: int, height: int, width: int, rng: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         """Maps of where every pixel comes from, int32 [M, HW], and for each image of the batch the map it takes."""
         if rng is None:
             return crop_and_flip(height, width, None), torch.zeros(batch, dtype=torch.long)

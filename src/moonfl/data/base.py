@@ -14,12 +14,16 @@ from .images import Images
 
 
 class Examples(NamedTuple):
-    x: Tensor | Images  # as stored, [N, ...]; uint8 [N, C, H, W] for pixels; Images are read when they are needed
+    x: (
+        Tensor | Images
+    )  # as stored, [N, ...]; uint8 [N, C, H, W] for pixels; Images are read when they are needed
     y: Tensor  # labels, int64, [N]
 
     def take(self, rows: Tensor) -> "Examples":
         rows = rows.to(self.y.device)
-        return Examples(self.x.take(rows) if isinstance(self.x, Images) else self.x[rows], self.y[rows])
+        return Examples(
+            self.x.take(rows) if isinstance(self.x, Images) else self.x[rows], self.y[rows]
+        )
 
     def to(self, device: str | torch.device) -> "Examples":
         return Examples(self.x.to(device), self.y.to(device))
@@ -42,16 +46,28 @@ class Dataset:
     test: Examples | None  # None: a part of each party's samples is held out
     classes: tuple[str, ...]
     preparation: Preparation
-    columns: dict[str, NDArray[np.generic]] = field(default_factory=dict)  # of train: what natural parties are made by
-    test_columns: dict[str, NDArray[np.generic]] = field(default_factory=dict)  # likewise of test, where it says
-    features: tuple[str, ...] = ()  # the columns of a table that are learned from, in the order they have in x
+    columns: dict[str, NDArray[np.generic]] = field(
+        default_factory=dict
+    )  # of train: what natural parties are made by
+    test_columns: dict[str, NDArray[np.generic]] = field(
+        default_factory=dict
+    )  # likewise of test, where it says
+    features: tuple[
+        str, ...
+    ] = ()  # the columns of a table that are learned from, in the order they have in x
 
 
 def check_names(what: str, names: tuple[str, ...]) -> None:
     """Names stand in files, tables and on terminals: each in one line, and each once."""
     odd = next((name for name in names if not name.isprintable()), None)
     if odd is not None:
-        raise InputError(f"{what} has the name {odd!r}: names are of letters, signs and spaces in one line")
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+        raise InputError(
+            f"{what} has the name {odd!r}: names are of letters, signs and spaces in one line"
+        )
+    twice = (
+        next((name for name in names if names.count(name) > 1), None)
+        if len(set(names)) < len(names)
+        else None
+    )
     if twice is not None:
         raise InputError(f"{what} has the name '{twice}', and so has another")

@@ -17,12 +17,30 @@ from .base import Dataset, Examples
 
 # Preparation as in the authors' runs.
 CIFAR10 = Preparation(
-    mean=(125.3 / 255, 123.0 / 255, 113.9 / 255), std=(63.0 / 255, 62.1 / 255, 66.7 / 255), crop="reflect", flip=True
+    mean=(125.3 / 255, 123.0 / 255, 113.9 / 255),
+    std=(63.0 / 255, 62.1 / 255, 66.7 / 255),
+    crop="reflect",
+    flip=True,
 )
 CIFAR100 = Preparation(
-    mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762), crop="zero", flip=True, rotation=15.0
+    mean=(0.5071, 0.4865, 0.4409),
+    std=(0.2673, 0.2564, 0.2762),
+    crop="zero",
+    flip=True,
+    rotation=15.0,
 )
-CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR10_CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 CIFAR10_TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 
 
@@ -52,25 +70,38 @@ class PlainUnpickler(pickle.Unpickler):
 def read_pickle(path: Path) -> dict[str, Any]:
     try:
         content = PlainUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-        return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
+        return {
+            key.decode() if isinstance(key, bytes) else str(key): value
+            for key, value in content.items()
+        }
     except FileNotFoundError:
         raise InputError(f"{path} is missing") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise InputError(f"{path} is not a CIFAR file ({error}); fetch it again with `moonfl data get`") from None
+        raise InputError(
+            f"{path} is not a CIFAR file ({error}); fetch it again with `moonfl data get`"
+        ) from None
 
 
-def read_examples(paths: list[Path], label: str, classes: int) -> tuple[Examples, list[dict[str, Any]]]:
+def read_examples(
+    paths: list[Path], label: str, classes: int
+) -> tuple[Examples, list[dict[str, Any]]]:
     """The images [N, 3, 32, 32] and the labels of the given kind, of all files together."""
     files = [read_pickle(path) for path in paths]
     for path, file in zip(paths, files, strict=True):
         data, labels = file.get("data"), file.get(label)
-        pixels = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.shape[1:] == (3072,)
+        pixels = (
+            isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.shape[1:] == (3072,)
+        )
         if not pixels or not isinstance(labels, list) or len(labels) != len(file["data"]):
-            raise InputError(f"{path} does not hold uint8 rows of 3072 pixels under 'data' and as many '{label}'")
+            raise InputError(
+                f"{path} does not hold uint8 rows of 3072 pixels under 'data' and as many '{label}'"
+            )
         if not all(isinstance(y, int) and 0 <= y < classes for y in labels):
-            raise InputError(f"{path} has '{label}' that are not whole numbers from 0 to {classes - 1}")
+            raise InputError(
+                f"{path} has '{label}' that are not whole numbers from 0 to {classes - 1}"
+            )
     x = torch.from_numpy(np.concatenate([file["data"] for file in files])).view(-1, 3, 32, 32)
     return Examples(x, torch.tensor([y for file in files for y in file[label]])), files
 
@@ -87,8 +118,16 @@ def read_cifar100(folder: Path) -> Dataset:
     names = read_pickle(folder / "meta").get("fine_label_names")
     if not isinstance(names, list) or len(names) != 100:
         raise InputError(f"{folder / 'meta'} does not hold 100 'fine_label_names'")
-    classes = tuple(name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names)
+    classes = tuple(
+        name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names
+    )
     coarse = files[0].get("coarse_labels")
-    if not isinstance(coarse, list) or len(coarse) != len(train.y) or not all(isinstance(y, int) for y in coarse):
-        raise InputError(f"{folder / 'train'} does not hold a whole number for each image under 'coarse_labels'")
+    if (
+        not isinstance(coarse, list)
+        or len(coarse) != len(train.y)
+        or not all(isinstance(y, int) for y in coarse)
+    ):
+        raise InputError(
+            f"{folder / 'train'} does not hold a whole number for each image under 'coarse_labels'"
+        )
     return Dataset(train, test, classes, CIFAR100, {"coarse_label": np.array(coarse)})

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, typed, unknown
+from ..errors import InputError, quoted, unknown
 from . import digits
 from .augment import Preparation
 from .base import Dataset, Reading
@@ -37,15 +37,24 @@ class Source:
 
 
 def at_sites(folder: Path, reading: Reading) -> Dataset:
-    raise InputError("dataset=sites means the data are at the sites of a deployment; see `moonfl flower init --help`")
+    raise InputError(
+        "dataset=sites means the data are at the sites of a deployment; see `moonfl flower init --help`"
+    )
 
 
 def given(folder: Path, reading: Reading) -> Dataset:
-    raise InputError("dataset=given means the data were handed to moonfl.federate; call it again with resume=True")
+    raise InputError(
+        "dataset=given means the data were handed to moonfl.federate; call it again with resume=True"
+    )
 
 
 DATASETS = {
-    "digits": Source(lambda folder, reading: read_digits(), "mlp", digits.PREPARATION, where="comes with scikit-learn"),
+    "digits": Source(
+        lambda folder, reading: read_digits(),
+        "mlp",
+        digits.PREPARATION,
+        where="comes with scikit-learn",
+    ),
     "cifar10": Source(
         lambda folder, reading: read_cifar10(folder),
         "simple-cnn",
@@ -80,9 +89,14 @@ DATASETS = {
         ),
     ),
     "folder": Source(
-        read_folder, "simple-cnn", None, where="is your own: data_dir=FOLDER, a folder of images per class"
+        read_folder,
+        "simple-cnn",
+        None,
+        where="is your own: data_dir=FOLDER, a folder of images per class",
     ),
-    "npz": Source(read_npz, "mlp", None, where="is your own: data_dir=FILE.npz with arrays x and y"),
+    "npz": Source(
+        read_npz, "mlp", None, where="is your own: data_dir=FILE.npz with arrays x and y"
+    ),
     "csv": Source(read_csv, "mlp", None, where="is your own: data_dir=FILE.csv label=COLUMN"),
     "sites": Source(at_sites, "mlp", None, where="is at the sites of a deployment (moonfl flower)"),
     "given": Source(given, "mlp", None, where="is what moonfl.federate was given in Python"),
@@ -94,7 +108,9 @@ def directory(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise InputError(f"the data directory {text} names a user this machine does not know") from None
+        raise InputError(
+            f"the data directory {text} names a user this machine does not know"
+        ) from None
 
 
 def source(name: str) -> Source:
@@ -126,7 +142,7 @@ def place(name: str, data_dir: Path) -> Path:
     if missing:
         raise InputError(
             f"{name} is not in {data_dir}: {folder / missing[0]} is missing. "
-            f"Fetch it with `moonfl data get {name} --data-dir {typed(data_dir)}`, or set data_dir to the folder that "
+            f"Fetch it with `moonfl data get {name} --data-dir {quoted(data_dir)}`, or set data_dir to the folder that "
             f"has {archive.folder}/"
         )
     return folder

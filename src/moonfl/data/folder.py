@@ -22,20 +22,38 @@ def read_folder(folder: Path, reading: Reading) -> Dataset:
             f"{folder} is not a folder; dataset=folder wants data_dir to be one with a folder for each class"
         )
     parts = [folder / "train", folder / "test"] if (folder / "train").is_dir() else [folder]
-    odd = next((inner.name for inner in _folders(folder) if len(parts) == 2 and inner not in parts), None)
+    odd = next(
+        (inner.name for inner in _folders(folder) if len(parts) == 2 and inner not in parts), None
+    )
     if odd is not None:
-        raise InputError(f"{folder} has {odd}/ beside train/, where only test/ is known; rename it, or take it away")
+        raise InputError(
+            f"{folder} has {odd}/ beside train/, where only test/ is known; rename it, or take it away"
+        )
     names = _classes(parts[0], reading)
     found = [_files(part, names) for part in parts if part.is_dir()]
     size = _size([path for files in found for path, _, _ in files], reading.image_size)
     kept: dict[Path, Pixels] = {}
-    train, *test = (_examples(files, names, size, reading.image_size is not None, kept) for files in found)
-    columns, *held = ({PARTY: np.array([party for _, _, party in files])} if files[0][2] else {} for files in found)
-    return Dataset(train, test[0] if test else None, names, by_type(torch.uint8, 3), columns, held[0] if held else {})
+    train, *test = (
+        _examples(files, names, size, reading.image_size is not None, kept) for files in found
+    )
+    columns, *held = (
+        {PARTY: np.array([party for _, _, party in files])} if files[0][2] else {}
+        for files in found
+    )
+    return Dataset(
+        train,
+        test[0] if test else None,
+        names,
+        by_type(torch.uint8, 3),
+        columns,
+        held[0] if held else {},
+    )
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(inner for inner in path.iterdir() if inner.is_dir() and not inner.name.startswith("."))
+    return sorted(
+        inner for inner in path.iterdir() if inner.is_dir() and not inner.name.startswith(".")
+    )
 
 
 def _by_party(folder: Path) -> bool:
@@ -48,7 +66,9 @@ def _classes(folder: Path, reading: Reading) -> tuple[str, ...]:
     holders = _folders(folder) if _by_party(folder) else [folder]
     names = {inner.name for holder in holders for inner in _folders(holder)}
     if not names:
-        raise InputError(f"{folder} has no class folders: images go into {folder}/CLASS/ or {folder}/PARTY/CLASS/")
+        raise InputError(
+            f"{folder} has no class folders: images go into {folder}/CLASS/ or {folder}/PARTY/CLASS/"
+        )
     for name in names if reading.classes else ():
         if name not in reading.classes:
             raise unknown(f"class folder in {folder}", name, reading.classes)
@@ -63,21 +83,34 @@ def _files(folder: Path, names: tuple[str, ...]) -> Found:
         for inner in _folders(holder):
             if inner.name not in names:
                 raise unknown(f"class folder in {holder}", inner.name, names)
-            files = sorted(path for path in inner.iterdir() if path.is_file() and not path.name.startswith("."))
+            files = sorted(
+                path for path in inner.iterdir() if path.is_file() and not path.name.startswith(".")
+            )
             odd = next((path for path in files if path.suffix.lower() not in ENDINGS), None)
             if odd is not None:
-                raise InputError(f"{odd} is no image by its ending; known are {', '.join(sorted(ENDINGS))}")
+                raise InputError(
+                    f"{odd} is no image by its ending; known are {', '.join(sorted(ENDINGS))}"
+                )
             found += [(path, inner.name, holder.name if by_party else "") for path in files]
     if by_party:
         _refuse_loose(folder)
     if not found:
-        raise InputError(f"{folder} has class folders ({', '.join(names[:5])}) but no images in them")
+        raise InputError(
+            f"{folder} has class folders ({', '.join(names[:5])}) but no images in them"
+        )
     return found
 
 
 def _refuse_loose(folder: Path) -> None:
     """An image outside a class folder has no label."""
-    loose = next((path for path in sorted(folder.iterdir()) if path.suffix.lower() in ENDINGS and path.is_file()), None)
+    loose = next(
+        (
+            path
+            for path in sorted(folder.iterdir())
+            if path.suffix.lower() in ENDINGS and path.is_file()
+        ),
+        None,
+    )
     if loose is not None:
         raise InputError(f"{loose} has no label: it is in no class folder")
 
@@ -97,7 +130,11 @@ def _size(paths: list[Path], asked: int | None) -> tuple[int, int]:
 
 
 def _examples(
-    found: Found, names: tuple[str, ...], size: tuple[int, int], resize: bool, kept: dict[Path, Pixels]
+    found: Found,
+    names: tuple[str, ...],
+    size: tuple[int, int],
+    resize: bool,
+    kept: dict[Path, Pixels],
 ) -> Examples:
     label = {name: k for k, name in enumerate(names)}
     y = torch.tensor([label[name] for _, name, _ in found])

@@ -30,7 +30,9 @@ class Images:
         """`size`: height and width; `resize`: images of another size are brought to it, else refused."""
         self.paths, self.size, self.resize, self.device = paths, size, resize, device
         self.shape = torch.Size((len(paths), 3, *size))
-        self._kept = {} if kept is None else kept  # shared by all that were taken from the same files
+        self._kept = (
+            {} if kept is None else kept
+        )  # shared by all that were taken from the same files
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -42,7 +44,13 @@ class Images:
         return torch.from_numpy(pixels).to(self.device)
 
     def take(self, rows: Tensor) -> "Images":
-        return Images([self.paths[row] for row in rows.tolist()], self.size, self.resize, self.device, self._kept)
+        return Images(
+            [self.paths[row] for row in rows.tolist()],
+            self.size,
+            self.resize,
+            self.device,
+            self._kept,
+        )
 
     def to(self, device: str | torch.device) -> "Images":
         return Images(self.paths, self.size, self.resize, device, self._kept)

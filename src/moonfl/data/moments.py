@@ -38,7 +38,9 @@ def scales_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 def moments(data: Examples) -> Moments:
     assert not isinstance(data.x, Images)
     axis = channel_axis(tuple(data.x.shape[1:]))
-    values = data.x.movedim(1 + axis, 1).flatten(2) if data.x.dim() > 2 else data.x.unsqueeze(2)  # [N, features, L]
+    values = (
+        data.x.movedim(1 + axis, 1).flatten(2) if data.x.dim() > 2 else data.x.unsqueeze(2)
+    )  # [N, features, L]
     found = [_of(chunk) for chunk in values.split(CHUNK)]
     return merge(found)
 

@@ -23,25 +23,37 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
         if name not in found:
             raise InputError(f"{path} has no array '{name}'; it has {', '.join(found) or 'none'}")
     names = found.get("classes")
-    if names is not None and (names.ndim != 1 or len(set(names.tolist())) != len(names) or len(names) == 0):
+    if names is not None and (
+        names.ndim != 1 or len(set(names.tolist())) != len(names) or len(names) == 0
+    ):
         raise InputError(f"{path}: classes must be a list of names, each once")
     given = tuple(str(name) for name in names) if names is not None else ()
     asked = reading.classes if reading is not None else ()
     if given and asked and given != asked:
-        raise InputError(f"{path} has the classes {', '.join(given)}, not {', '.join(asked)} as classes= says")
+        raise InputError(
+            f"{path} has the classes {', '.join(given)}, not {', '.join(asked)} as classes= says"
+        )
     given = given or asked
     if ("x_test" in found) != ("y_test" in found):
         raise InputError(f"{path} has one of x_test and y_test; give both or neither")
     parts = ("", "_test") if "x_test" in found else ("",)
     classes = given or classes_of([found[f"y{part}"] for part in parts])
-    train, *test = (examples(f"{path}: ", found[f"x{part}"], found[f"y{part}"], classes, part) for part in parts)
+    train, *test = (
+        examples(f"{path}: ", found[f"x{part}"], found[f"y{part}"], classes, part) for part in parts
+    )
     for other in test:
         if other.x.shape[1:] != train.x.shape[1:] or other.x.dtype != train.x.dtype:
-            raise InputError(f"{path}: x_test is {like(other)}, x is {like(train)}; they must be alike")
+            raise InputError(
+                f"{path}: x_test is {like(other)}, x is {like(train)}; they must be alike"
+            )
     others = [name for name in found if name not in ("x", "y", "x_test", "y_test", "classes")]
     columns = {name: found[name] for name in others if found[name].shape == (len(train.y),)}
-    held = {name.removesuffix("_test"): found[name] for name in others for part in test
-            if name.endswith("_test") and found[name].shape == (len(part.y),)}  # fmt: skip
+    held = {
+        name.removesuffix("_test"): found[name]
+        for name in others
+        for part in test
+        if name.endswith("_test") and found[name].shape == (len(part.y),)
+    }
     prepared = by_type(train.x.dtype, len(train.x.shape) - 1)
     return Dataset(train, test[0] if test else None, classes, prepared, columns, held)
 
@@ -73,7 +85,9 @@ def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple
 def classes_of(labels: list[NDArray[np.generic]]) -> tuple[str, ...]:
     """Whole numbers are classes from 0 to the largest; words are their own names, by the alphabet."""
     if len({part.dtype.kind in "US" for part in labels if part.size > 0}) > 1:
-        raise InputError("some labels are words and others are numbers; give all of them as words, or all as numbers")
+        raise InputError(
+            "some labels are words and others are numbers; give all of them as words, or all as numbers"
+        )
     words, whole = _different(labels, "US", np.str_), _different(labels, "biu", np.int64)
     if words.size > 0:
         return tuple(map(str, words))
@@ -86,7 +100,9 @@ def classes_of(labels: list[NDArray[np.generic]]) -> tuple[str, ...]:
     return tuple(str(k) for k in range(largest + 1))
 
 
-def _different(labels: list[NDArray[np.generic]], kinds: str, as_type: type[np.generic]) -> NDArray[np.generic]:
+def _different(
+    labels: list[NDArray[np.generic]], kinds: str, as_type: type[np.generic]
+) -> NDArray[np.generic]:
     """Of those that are of these kinds, each once."""
     found = [part.astype(as_type).ravel() for part in labels if part.dtype.kind in kinds]
     return np.unique(np.concatenate(found)) if found else np.empty(0, as_type)
@@ -104,7 +120,9 @@ def examples(
     among the classes.
     """
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(y) == 0:
-        raise InputError(f"{where}x{part} {x.shape} and y{part} {y.shape} must be [N, ...] and [N], N at least 1")
+        raise InputError(
+            f"{where}x{part} {x.shape} and y{part} {y.shape} must be [N, ...] and [N], N at least 1"
+        )
     if y.dtype.kind == "b":
         y = y.astype(np.int64)
     if y.dtype.kind in "US":
@@ -112,9 +130,13 @@ def examples(
     if not np.issubdtype(y.dtype, np.integer):
         raise InputError(f"{where}y{part} holds {y.dtype}, not whole numbers or words, one a class")
     if not 0 <= y.min() <= y.max() < max(len(classes), 1):
-        raise InputError(f"{where}y{part} must hold whole numbers from 0 to {max(len(classes), 1) - 1}, one a class")
+        raise InputError(
+            f"{where}y{part} must hold whole numbers from 0 to {max(len(classes), 1) - 1}, one a class"
+        )
     if x.dtype.kind not in "biuf" or x.size == 0:
-        raise InputError(f"{where}x{part} holds {x.dtype} {list(x.shape)}, not numbers for each sample")
+        raise InputError(
+            f"{where}x{part} holds {x.dtype} {list(x.shape)}, not numbers for each sample"
+        )
     pixels = x.dtype == np.uint8 and x.ndim == 4
     if pixels and x.shape[3] in CHANNELS and min(x.shape[1:3]) > max(CHANNELS):
         raise InputError(
@@ -127,11 +149,15 @@ def examples(
     return Examples(values, torch.from_numpy(y.astype(np.int64)))
 
 
-def _numbered(where: str, y: NDArray[np.str_], classes: tuple[str, ...], part: str) -> NDArray[np.int64]:
+def _numbered(
+    where: str, y: NDArray[np.str_], classes: tuple[str, ...], part: str
+) -> NDArray[np.int64]:
     number = {name: k for k, name in enumerate(classes)}
     strange = next((name for name in y.tolist() if name not in number), None)
     if strange is not None:
-        raise InputError(f"{where}y{part} has '{strange}', which is not one of the classes ({', '.join(classes)})")
+        raise InputError(
+            f"{where}y{part} has '{strange}', which is not one of the classes ({', '.join(classes)})"
+        )
     return np.array([number[name] for name in y.tolist()], dtype=np.int64)
 
 

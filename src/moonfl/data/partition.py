@@ -26,7 +26,9 @@ class Partition:
         return np.stack([np.bincount(labels[part], minlength=classes) for part in self.parts])
 
 
-def dirichlet(labels: Index, parties: int, beta: float, seed: int = 0, min_samples: int = 10) -> Partition:
+def dirichlet(
+    labels: Index, parties: int, beta: float, seed: int = 0, min_samples: int = 10
+) -> Partition:
     """For each class k draw p ~ Dir_N(beta) and give party j the share p_j of its samples (Sec. 4.1).
 
     Follows the order of the authors' draws (per class: shuffle, Dirichlet, leave out parties that already have
@@ -59,7 +61,9 @@ def _draw(stream: np.random.RandomState, labels: Index, parties: int, beta: floa
         open_ = sizes < len(labels) / parties
         drawn = stream.dirichlet(np.full(parties, beta))
         shares = np.where(open_ & np.isfinite(drawn), drawn, 0.0)
-        if shares.sum() == 0:  # a tiny beta: all the mass fell on closed parties, or the draw underflowed to NaN
+        if (
+            shares.sum() == 0
+        ):  # a tiny beta: all the mass fell on closed parties, or the draw underflowed to NaN
             shares[stream.choice(np.flatnonzero(open_))] = 1.0
         cuts = (np.cumsum(shares / shares.sum()) * len(samples)).astype(int)[:-1]
         for j, piece in enumerate(np.split(samples, cuts)):
@@ -85,7 +89,9 @@ def _fill(parts: list[Index], min_samples: int) -> list[Index]:
 def iid(total: int, parties: int, seed: int = 0) -> Partition:
     """Shuffled and dealt out equally."""
     if total < parties:
-        raise InputError(f"{parties} parties need at least {parties} samples, the data have {total}: set parties lower")
+        raise InputError(
+            f"{parties} parties need at least {parties} samples, the data have {total}: set parties lower"
+        )
     order = np.random.RandomState(seed).permutation(total)
     return Partition([np.sort(part) for part in np.array_split(order, parties)])
 
@@ -94,12 +100,14 @@ def by_column(values: NDArray[np.generic], parties: int, column: str) -> Partiti
     """A party for each value of a column (site, person, device), by value; 0 `parties`: any number."""
     names, party, counts = np.unique(values, return_inverse=True, return_counts=True)
     if parties not in (0, len(names)):
-        raise InputError(f"column '{column}' has {len(names)} values, so there are parties={len(names)}, not {parties}")
+        raise InputError(
+            f"column '{column}' has {len(names)} values, so there are parties={len(names)}, not {parties}"
+        )
     parts = np.split(np.argsort(party, kind="stable"), np.cumsum(counts)[:-1])
     return Partition(parts, names=tuple(str(name) for name in names))
 
 
-def held_out(part: Index, share: float, stream: torch.Generator) -> tuple[Index, Index]:
+def split_off(part: Index, share: float, stream: torch.Generator) -> tuple[Index, Index]:
     """What is left to train on, at least one sample, and what is held out; both ascending."""
     order = torch.randperm(len(part), generator=stream).numpy()
     cut = min(round(share * len(order)), len(order) - 1)

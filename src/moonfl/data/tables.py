@@ -35,7 +35,9 @@ def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
     if path.is_dir():
         train_path, test_path = path / "train.csv", path / "test.csv"
         if not train_path.exists():
-            raise InputError(f"{path} has no train.csv; set data_dir to a .csv file or to a folder with train.csv")
+            raise InputError(
+                f"{path} has no train.csv; set data_dir to a .csv file or to a folder with train.csv"
+            )
         tables = [read_table(p, reading) for p in (train_path, test_path) if p.exists()]
     else:
         tables = [read_table(path, reading)]
@@ -44,16 +46,22 @@ def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
         raise unknown(f"column of {tables[0].path}", reading.column, tables[0].header)
     features = [n for n in tables[0].header if n not in {reading.label, given, *reading.ignore}]
     if not features:
-        raise InputError(f"{tables[0].path} has no column beside {', '.join(tables[0].header)}: nothing to learn from")
+        raise InputError(
+            f"{tables[0].path} has no column beside {', '.join(tables[0].header)}: nothing to learn from"
+        )
     for table in tables[1:]:
         for name in features:
             if name not in table.header:
                 raise unknown(f"column of {table.path}", name, table.header)
     classes = reading.classes or class_names(tables, reading.label)
     train, *test = (_examples(table, features, reading.label, classes) for table in tables)
-    columns, *held = ({given: np.array(_filled(t, given))} if given in t.header else {} for t in tables)
+    columns, *held = (
+        {given: np.array(_filled(t, given))} if given in t.header else {} for t in tables
+    )
     test_columns = held[0] if held else {}
-    return Dataset(train, test[0] if test else None, classes, AS_STORED, columns, test_columns, tuple(features))
+    return Dataset(
+        train, test[0] if test else None, classes, AS_STORED, columns, test_columns, tuple(features)
+    )
 
 
 def read_table(path: Path, reading: Reading) -> Table:
@@ -70,7 +78,9 @@ def read_table(path: Path, reading: Reading) -> Table:
                     rows.append(row)
                     lines.append(reader.line_num)
                     if len(row) != len(header):
-                        raise InputError(f"{path}, line {lines[-1]} has {len(row)} cells, the header has {len(header)}")
+                        raise InputError(
+                            f"{path}, line {lines[-1]} has {len(row)} cells, the header has {len(header)}"
+                        )
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
@@ -102,7 +112,9 @@ def class_names(tables: list[Table], label: str) -> tuple[str, ...]:
     if not all(map(_is_finite, names)):
         return tuple(names)
     names.sort(key=float)
-    twice = next((pair for pair in itertools.pairwise(names) if float(pair[0]) == float(pair[1])), None)
+    twice = next(
+        (pair for pair in itertools.pairwise(names) if float(pair[0]) == float(pair[1])), None
+    )
     if twice is not None:
         raise InputError(
             f"{tables[0].path}: column '{label}' has {twice[0]} and {twice[1]}, one number in two spellings; use one"
@@ -113,7 +125,9 @@ def class_names(tables: list[Table], label: str) -> tuple[str, ...]:
 def _filled(table: Table, name: str) -> list[str]:
     values = table.column(name)
     if "" in values:
-        raise InputError(f"{table.path}, line {table.lines[values.index('')]}: column '{name}' is empty")
+        raise InputError(
+            f"{table.path}, line {table.lines[values.index('')]}: column '{name}' is empty"
+        )
     return values
 
 

@@ -17,13 +17,22 @@ PREPARATION = Preparation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
 
 def read_tiny_imagenet(folder: Path) -> Dataset:
-    wnids = sorted(path.parent.name for path in (folder / "train").glob("n*/images") if path.is_dir())
+    wnids = sorted(
+        path.parent.name for path in (folder / "train").glob("n*/images") if path.is_dir()
+    )
     if not wnids:
         raise InputError(f"{folder / 'train'} has no class folders (n01443537/images, ...)")
     label = {wnid: k for k, wnid in enumerate(wnids)}
-    train = [(path, label[n]) for n in wnids for path in sorted((folder / "train" / n / "images").glob("*.JPEG"))]
+    train = [
+        (path, label[n])
+        for n in wnids
+        for path in sorted((folder / "train" / n / "images").glob("*.JPEG"))
+    ]
     return Dataset(
-        read_images(train), read_images(val_files(folder, label)), tuple(class_names(folder, wnids)), PREPARATION
+        read_images(train),
+        read_images(val_files(folder, label)),
+        tuple(class_names(folder, wnids)),
+        PREPARATION,
     )
 
 
@@ -36,7 +45,9 @@ def val_files(folder: Path, label: dict[str, int]) -> list[tuple[Path, int]]:
             continue
         name, *rest = line.split("\t")
         if not rest or rest[0] not in label:
-            raise InputError(f"{annotations}, line {number}: no class of the train folder in '{line}'")
+            raise InputError(
+                f"{annotations}, line {number}: no class of the train folder in '{line}'"
+            )
         files.append((folder / "val" / "images" / name, label[rest[0]]))
     return files
 
@@ -44,7 +55,11 @@ def val_files(folder: Path, label: dict[str, int]) -> list[tuple[Path, int]]:
 def class_names(folder: Path, wnids: list[str]) -> list[str]:
     """The first word of each class, where the file that lists them is there."""
     path = folder / "words.txt"
-    words = dict(line.split("\t", 1) for line in read_lines(path) if "\t" in line) if path.exists() else {}
+    words = (
+        dict(line.split("\t", 1) for line in read_lines(path) if "\t" in line)
+        if path.exists()
+        else {}
+    )
     return [words.get(wnid, wnid).split(",")[0] for wnid in wnids]
 
 

@@ -35,7 +35,9 @@ def check_workers(workers: int | None) -> None:
         raise InputError(f"workers must be >= 1, not {workers}")
 
 
-def make_engine(exp: Experiment, task: Task, workers: int | None = None, states: States | None = None) -> Engine:
+def make_engine(
+    exp: Experiment, task: Task, workers: int | None = None, states: States | None = None
+) -> Engine:
     """The pool with `workers` processes (None: one per core), or this process alone where that is all there is to gain.
 
     There is no pool where forked processes could not train: off Linux, in a process that may have no children (a worker

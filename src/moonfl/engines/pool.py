@@ -20,16 +20,18 @@ from typing import Any
 
 import torch
 
-from ..errors import InputError, RunError, say
+from ..errors import InputError, RunError, notify
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..metrics import Score, Tally
-from ..runs.states import States, labelled, unlabelled
+from ..runs.states import States, add_prefix, select_prefix
 from ..task import Task
 from ..types import Server, State, Update
 from . import shared_memory
 
-Job = tuple[str, int, int]  # what, and two numbers it needs: ("train", party, round), ("evaluate", first, last chunk)
+Job = tuple[
+    str, int, int
+]  # what, and two numbers it needs: ("train", party, round), ("evaluate", first, last chunk)
 Answer = tuple[Any, State]
 
 
@@ -56,15 +58,21 @@ class Pool:
         """The updates of the chosen parties, in the order chosen."""
         longest_first = sorted(chosen, key=lambda i: -len(self.task.parties[i].y))
         jobs: list[Job] = [("train", i, t) for i in longest_first]
-        common = {"params": server.params, "buffers": server.buffers, **labelled("shared", server.shared)}
+        common = {
+            "params": server.params,
+            "buffers": server.buffers,
+            **add_prefix("shared", server.shared),
+        }
         updates: dict[int, Update] = {}
         self.states.clear_parked()
 
         def done(job: Job, told: Any, tensors: State) -> None:
             (_, i, _), (samples, steps, metrics) = job, told
             params, buffers = tensors.get("params", {}), tensors.get("buffers", {})
-            update = Update(i, params, buffers, samples, steps, unlabelled("extra", tensors), metrics)
-            self.states.keep(i, t, unlabelled("state", tensors))
+            update = Update(
+                i, params, buffers, samples, steps, select_prefix("extra", tensors), metrics
+            )
+            self.states.keep(i, t, select_prefix("state", tensors))
             updates[i] = self.states.park(update)
 
         self._work(common, jobs, done, lambda job: self.states.before(job[1], t))
@@ -83,7 +91,9 @@ class Pool:
                 parts[job[1]] = told
 
             self._work({"model": model}, jobs, done, lambda job: None)
-            scores[name] = self.task.score([chunk for first in sorted(parts) for chunk in parts[first]])
+            scores[name] = self.task.score(
+                [chunk for first in sorted(parts) for chunk in parts[first]]
+            )
         return scores
 
     def close(self) -> None:
@@ -113,7 +123,9 @@ class Pool:
                         worker.job = waiting.pop()
                         tries[worker.job] += 1
                         self._assign(worker, jobs[worker.job], state_of(jobs[worker.job]))
-                ready = wait([worker.connection for worker in self.workers if worker.job is not None])
+                ready = wait(
+                    [worker.connection for worker in self.workers if worker.job is not None]
+                )
                 for worker in [worker for worker in self.workers if worker.connection in ready]:
                     job = worker.job
                     assert job is not None
@@ -140,21 +152,27 @@ class Pool:
 
     def _assign(self, worker: Worker, job: Job, state: State | None) -> None:
         with contextlib.suppress(ConnectionError):  # it died; the wait for its answer will tell
-            shared_memory.send(worker.connection, (*job, state is not None), labelled("state", state or {}))
+            shared_memory.send(
+                worker.connection, (*job, state is not None), add_prefix("state", state or {})
+            )
 
     def _tell(self, worker: Worker, common: State) -> None:
         with contextlib.suppress(ConnectionError):  # likewise
             shared_memory.send(worker.connection, ("common", 0, 0), common)
 
     def _replace(self, worker: Worker, job: Job, tried: int, common: State) -> None:
-        worker.process.join(timeout=1)  # to hear how it died; where it was our side that failed, it lives
+        worker.process.join(
+            timeout=1
+        )  # to hear how it died; where it was our side that failed, it lives
         self._dismiss(worker)
         what, number, t = job
         where = f"training party {number} in round {t + 1}" if what == "train" else "evaluating"
         reason = f"a worker process died while {where} (exit code {worker.process.exitcode})"
         if tried > 1:
-            raise RunError(f"{reason}, for the second time: most often memory ran out; try fewer workers")
-        say(f"moonfl: {reason}; trying once more")
+            raise RunError(
+                f"{reason}, for the second time: most often memory ran out; try fewer workers"
+            )
+        notify(f"moonfl: {reason}; trying once more")
         self._tell(self.workers[-1], common)
 
     def _dismiss(self, worker: Worker) -> None:
@@ -169,20 +187,28 @@ class Pool:
         ours, theirs = multiprocessing.Pipe()
         others = [worker.connection for worker in self.workers]
         process = multiprocessing.get_context("fork").Process(
-            target=_serve, args=(self.exp, self.task, theirs, [*others, ours], os.getpid()), daemon=True
+            target=_serve,
+            args=(self.exp, self.task, theirs, [*others, ours], os.getpid()),
+            daemon=True,
         )
-        with warnings.catch_warnings():  # newer Pythons warn of forking beside threads; workers use none of theirs
+        with (
+            warnings.catch_warnings()
+        ):  # newer Pythons warn of forking beside threads; workers use none of theirs
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         theirs.close()
         return Worker(process, ours)
 
 
-def _serve(exp: Experiment, task: Task, connection: Connection, inherited: list[Connection], parent: int) -> None:
+def _serve(
+    exp: Experiment, task: Task, connection: Connection, inherited: list[Connection], parent: int
+) -> None:
     """A worker's life: hear what is common to the jobs that follow, then do them one by one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent, also in mid-training
+    ctypes.CDLL(None).prctl(
+        1, signal.SIGKILL
+    )  # PR_SET_PDEATHSIG: end with the parent, also in mid-training
     if os.getppid() != parent:
         return
     for other in inherited:
@@ -207,14 +233,18 @@ def _serve(exp: Experiment, task: Task, connection: Connection, inherited: list[
         shared_memory.send(connection, told, answer)
 
 
-def _do(exp: Experiment, task: Task, bench: Workbench, common: State, message: Any, tensors: State) -> Answer:
+def _do(
+    exp: Experiment, task: Task, bench: Workbench, common: State, message: Any, tensors: State
+) -> Answer:
     what, a, b, has_state = message
     if what == "evaluate":
         bench.clear()
         return task.evaluate_chunks(bench.module(common["model"]), range(a, b)), {}
-    server = Server(common.get("params", {}), common.get("buffers", {}), unlabelled("shared", common))
-    state = unlabelled("state", tensors) if has_state else None
+    server = Server(
+        common.get("params", {}), common.get("buffers", {}), select_prefix("shared", common)
+    )
+    state = select_prefix("state", tensors) if has_state else None
     update, kept = local_update(exp, task, bench, server, state, a, b)
     told = (update.num_samples, update.num_steps, update.metrics)
     parts = {"params": update.params, "buffers": update.buffers}
-    return told, {**parts, **labelled("extra", update.extra), **labelled("state", kept)}
+    return told, {**parts, **add_prefix("extra", update.extra), **add_prefix("state", kept)}

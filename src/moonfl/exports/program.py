@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import RunError
-from ..experiment import OWN
+from ..experiment import CUSTOM_MODEL
 from ..kernels.convpool import ConvReluPool
 from ..models.base import Model, laid_out
 from ..trained_model import SAMPLES, Blueprint
@@ -36,16 +36,22 @@ def write_program(path: Path, artifact: Artifact) -> None:
     for part in model.modules():
         if isinstance(part, Model | ConvReluPool):
             part.native = False
-    zeros = torch.zeros(2, *made.shape, dtype=made.dtype)  # it is kept in the file, so it must be nobody's sample
+    zeros = torch.zeros(
+        2, *made.shape, dtype=made.dtype
+    )  # it is kept in the file, so it must be nobody's sample
     try:
         with quiet():
             batch = torch.export.Dim("batch")
-            program = torch.export.export(model, (zeros,), dynamic_shapes=({0: batch},), strict=False)
+            program = torch.export.export(
+                model, (zeros,), dynamic_shapes=({0: batch},), strict=False
+            )
             for node in program.graph.nodes:
                 node.meta.pop("stack_trace", None)  # paths of this machine
             torch.export.save(program, path)
     except Exception as error:  # somebody's own model may be anything
-        raise RunError(f"torch.export cannot take model={artifact.experiment.model}: {first_line(error)}") from None
+        raise RunError(
+            f"torch.export cannot take model={artifact.experiment.model}: {first_line(error)}"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -65,13 +71,17 @@ def check(folder: Path, artifact: Artifact) -> tuple[str, float]:
     """Load both files and compare them with the run's own evaluation: on what, and the largest difference."""
     made, exp = artifact.blueprint, artifact.experiment
     own = made.network(artifact.params).cpu()
-    x, kind = (random_inputs(made), "random inputs") if made.samples is None else (made.samples, "samples of the data")
+    x, kind = (
+        (random_inputs(made), "random inputs")
+        if made.samples is None
+        else (made.samples, "samples of the data")
+    )
     x = x[torch.arange(min(SAMPLES, len(x)))].cpu()
     try:
         with quiet():
             weights = (
                 made.deployed(read(folder / WEIGHTS)[1]).cpu()
-                if exp.model == OWN
+                if exp.model == CUSTOM_MODEL
                 else load_model(folder / WEIGHTS, exp.model)
             )
             program = torch.export.load(folder / PROGRAM).module()
@@ -83,14 +93,18 @@ def check(folder: Path, artifact: Artifact) -> tuple[str, float]:
         for name, model in ((WEIGHTS, weights), (PROGRAM, program)):
             gap = difference(wanted, model(x[rows]))
             if not gap <= TOLERANCE:  # so that a NaN is refused
-                raise RunError(f"{name} is not the run's model: it differs by {gap:.1e}, more than {TOLERANCE:g}")
+                raise RunError(
+                    f"{name} is not the run's model: it differs by {gap:.1e}, more than {TOLERANCE:g}"
+                )
             largest = max(largest, gap)
     return f"{len(x)} {kind}, one alone and all at once", largest
 
 
 def difference(wanted: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> float:
     """The largest, as a share of the largest number, or of 1 where all are smaller."""
-    gaps = [(a - b).abs().max() / a.abs().max().clamp(min=1) for a, b in zip(wanted, found, strict=True)]
+    gaps = [
+        (a - b).abs().max() / a.abs().max().clamp(min=1) for a, b in zip(wanted, found, strict=True)
+    ]
     return float(torch.stack(gaps).max())
 
 

@@ -9,10 +9,10 @@ from ..api.experiments import experiment_of
 from ..data.augment import by_type
 from ..data.base import Dataset
 from ..data.datasets import directory, load, source
-from ..errors import InputError, say, typed
-from ..experiment import OWN, Experiment
+from ..errors import InputError, notify, quoted
+from ..experiment import CUSTOM_MODEL, Experiment
 from ..runs import checkpoint, stopping
-from ..runs.directory import CHECKPOINT, PARTITION, Fact, read_facts
+from ..runs.directory import CHECKPOINT, PARTITION, Fact, read_rounds
 from ..runs.recorder import GLOBAL, Result
 from ..task import make_builder
 from ..trained_model import Blueprint
@@ -23,7 +23,7 @@ from .weights import Artifact, sample
 def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None) -> Artifact:
     """A model of the newest checkpoint."""
     exp = experiment_of(run, device="cpu")
-    if exp.model == OWN:
+    if exp.model == CUSTOM_MODEL:
         raise InputError(
             f"{run} is a run of a model that was given in Python and is not in the directory; "
             "moonfl.export(result, out) exports the result that moonfl.federate returned"
@@ -31,17 +31,21 @@ def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None)
     found = checkpoint.read(run / CHECKPOINT, exp)
     if found is None:
         raise InputError(
-            f"{run} has no checkpoint: no round of it is done; `moonfl resume {typed(run)}` goes on with it"
+            f"{run} has no checkpoint: no round of it is done; `moonfl resume {quoted(run)}` goes on with it"
         )
-    facts = read_facts(run, found.rounds)
+    facts = read_rounds(run, found.rounds)
     chosen = exp.algorithm.deployed(found.chosen) if found.chosen is not None else None
-    models, fact = best_of(facts, chosen) if best else (exp.algorithm.deployed(found.server), facts[-1])
+    models, fact = (
+        best_of(facts, chosen) if best else (exp.algorithm.deployed(found.server), facts[-1])
+    )
     name, params = named(models, party)
     return Artifact(exp, blueprint(run, exp, data_dir), params, name, fact, best)
 
 
 def of_result(result: Result, party: int | None, best: bool) -> Artifact:
-    models, fact = best_of(result.rounds, result.chosen_models) if best else (result.models, result.rounds[-1])
+    models, fact = (
+        best_of(result.rounds, result.chosen_models) if best else (result.models, result.rounds[-1])
+    )
     name, params = named(models, party)
     return Artifact(result.experiment, result.blueprint, params, name, fact, best)
 
@@ -63,7 +67,11 @@ def named(models: State, party: int | None) -> tuple[str, Params]:
         raise InputError(f"party {party} is asked for, and this run has a global model only")
     name = GLOBAL if party is None else f"party{party}"
     if name not in models:
-        whose = ", ".join(sorted((name.removeprefix("party") for name in models), key=lambda name: (len(name), name)))
+        whose = ", ".join(
+            sorted(
+                (name.removeprefix("party") for name in models), key=lambda name: (len(name), name)
+            )
+        )
         given = "none is chosen" if party is None else f"there is no party {party}"
         raise InputError(
             f"each party of this run has a model of its own, and {given}: --party (party=) is one of {whose}"
@@ -87,10 +95,14 @@ def blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
     data = _data(exp, data_dir)
     shape, dtype = noted or _of_data(data, path)
     if data and (_of_data(data, path) != (shape, dtype) or data.classes != classes):
-        say(f"moonfl: {exp.dataset} is not as it was when {run} began, so random inputs stand in for it")
+        notify(
+            f"moonfl: {exp.dataset} is not as it was when {run} began, so random inputs stand in for it"
+        )
         data = None
     build = make_builder(exp, shape, dtype, len(classes)).build
-    preparation = data.preparation if data else source(exp.dataset).preparation or by_type(dtype, len(shape))
+    preparation = (
+        data.preparation if data else source(exp.dataset).preparation or by_type(dtype, len(shape))
+    )
     held = (data.test or data.train) if data else None
     return Blueprint(build, shape, dtype, classes, preparation, held and held.x, features)
 
@@ -99,7 +111,9 @@ def _data(exp: Experiment, data_dir: str | None) -> Dataset | None:
     try:
         return load(exp.dataset, directory(data_dir or exp.data_dir), exp.reading)
     except (InputError, OSError) as error:
-        say(f"moonfl: the run's data cannot be read here, so random inputs stand in for them: {error}")
+        notify(
+            f"moonfl: the run's data cannot be read here, so random inputs stand in for them: {error}"
+        )
         return None
 
 

@@ -13,14 +13,16 @@ from safetensors.torch import save
 from .. import tree
 from ..data.augment import Preparation
 from ..errors import InputError
-from ..experiment import OWN, Experiment, part_name, to_dict
+from ..experiment import CUSTOM_MODEL, Experiment, part_name, to_dict
 from ..models.encoders import Own
 from ..task import make_builder
-from ..trained_model import Blueprint, Deployed, described
+from ..trained_model import Blueprint, TrainedModel, described
 from ..types import Params
 
 WEIGHTS, PROGRAM, README = "model.safetensors", "model.pt2", "README.md"
-HEAD = "moonfl"  # of the file: one JSON text of all that is told, so that equal models are equal files
+HEAD = (
+    "moonfl"  # of the file: one JSON text of all that is told, so that equal models are equal files
+)
 BUILDING = ("model", "head", "out_dim", "standardise")  # the settings that decide the network
 OF_THE_MACHINE = ("data_dir", "device")  # those that are nobody's business elsewhere
 
@@ -40,27 +42,51 @@ class Artifact:
     def model(self) -> str:
         """Which it is, in words."""
         most = "at most " if self.experiment.patience is not None else ""
-        which = ", best on the validation samples" if self.best else f" of {most}{self.experiment.rounds}"
+        which = (
+            ", best on the validation samples"
+            if self.best
+            else f" of {most}{self.experiment.rounds}"
+        )
         round = f"round {self.fact['round']}{which}"
         accuracy = self.fact.get("accuracies", {}).get(self.name, self.fact["accuracy"])
-        whose = f"party {self.name.removeprefix('party')}'s" if self.name.startswith("party") else "the global"
+        whose = (
+            f"party {self.name.removeprefix('party')}'s"
+            if self.name.startswith("party")
+            else "the global"
+        )
         return f"{whose} model after {round}, accuracy {100 * accuracy:.1f} %"
 
 
 def write(path: Path, artifact: Artifact) -> None:
     made = artifact.blueprint
-    settings = {key: value for key, value in to_dict(artifact.experiment).items() if key not in OF_THE_MACHINE}
-    prepared = {"mean": made.preparation.mean, "std": made.preparation.std, "scale": made.preparation.scale}
+    settings = {
+        key: value
+        for key, value in to_dict(artifact.experiment).items()
+        if key not in OF_THE_MACHINE
+    }
+    prepared = {
+        "mean": made.preparation.mean,
+        "std": made.preparation.std,
+        "scale": made.preparation.scale,
+    }
     head = {
-        "version": metadata.version("moonfl"), "name": artifact.name, "round": artifact.fact["round"],
-        "experiment": settings, "shape": made.shape, "dtype": str(made.dtype), "classes": made.classes,
-        "preparation": prepared, **({"features": made.features} if made.features else {}),
-    }  # fmt: skip
+        "version": metadata.version("moonfl"),
+        "name": artifact.name,
+        "round": artifact.fact["round"],
+        "experiment": settings,
+        "shape": made.shape,
+        "dtype": str(made.dtype),
+        "classes": made.classes,
+        "preparation": prepared,
+        **({"features": made.features} if made.features else {}),
+    }
     tensors = dict(tree.copy(artifact.params))
-    path.write_bytes(save(tensors, {HEAD: json.dumps(head)}))  # a file by safetensors' own hand is its owner's alone
+    path.write_bytes(
+        save(tensors, {HEAD: json.dumps(head)})
+    )  # a file by safetensors' own hand is its owner's alone
 
 
-def load_model(path: str | Path, model: Own | None = None) -> Deployed:
+def load_model(path: str | Path, model: Own | None = None) -> TrainedModel:
     """The model of an export, the folder or its model.safetensors, in eval mode; it takes samples as they are stored.
 
     `model`: the module, what makes it, or its dotted path, where it is somebody's own: no code is run that only the
@@ -80,20 +106,24 @@ def load_model(path: str | Path, model: Own | None = None) -> Deployed:
                 f"its network ({settings['model']}) is code of somebody's own, which is not in this file; "
                 "load_model(path, model) takes it, and the model.pt2 beside it needs nothing"
             )
-        exp = Experiment(**settings | ({} if model is None else {"model": OWN}))
+        exp = Experiment(**settings | ({} if model is None else {"model": CUSTOM_MODEL}))
         build = make_builder(exp, shape, dtype, len(classes), model).build
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(path, repr(error)) from None
-    made = tree.made(build)
+    made = tree.build_module(build)
     wanted, found = (
         {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
         for tensors in (tree.params_of(made) | tree.buffers_of(made), params)
     )
     if wanted != found:
-        odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
-        raise InputError(f"{path} does not fit model={settings['model']}: it has another {odd[0]}, or none")
+        odd = sorted(
+            name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)
+        )
+        raise InputError(
+            f"{path} does not fit model={settings['model']}: it has another {odd[0]}, or none"
+        )
     return Blueprint(build, shape, dtype, classes, preparation).deployed(params)
 
 
@@ -131,16 +161,24 @@ def sample(told: dict[str, Any]) -> tuple[tuple[int, ...], torch.dtype]:
 
 def is_own(model: str) -> bool:
     """Whether the network is somebody's own code."""
-    return model == OWN or ":" in model
+    return model == CUSTOM_MODEL or ":" in model
 
 
 def explained(artifact: Artifact) -> str:
     """The README.md beside the files."""
     exp, made = artifact.experiment, artifact.blueprint
-    pixels = f", pixels from 0 to {made.preparation.scale:g}" if made.deployed(artifact.params).preparation else ""
+    pixels = (
+        f", pixels from 0 to {made.preparation.scale:g}"
+        if made.deployed(artifact.params).preparation
+        else ""
+    )
     stored = described(made.dtype, made.shape)
     network = ", model" if is_own(str(exp.model)) else ""
-    columns = f"\nColumns of the table in the order of a sample: {', '.join(made.features)}.\n" if made.features else ""
+    columns = (
+        f"\nColumns of the table in the order of a sample: {', '.join(made.features)}.\n"
+        if made.features
+        else ""
+    )
     return f"""# A model trained by federated learning
 
 {artifact.model[0].upper()}{artifact.model[1:]}; {part_name(exp.algorithm)} over {exp.parties} parties on

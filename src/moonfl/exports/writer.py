@@ -45,7 +45,9 @@ def export(
     home = run.directory if isinstance(run, Result) else Path(run)
     if out is None:
         if home is None:
-            raise InputError("this result has no run directory; moonfl.export(result, out) says where the model goes")
+            raise InputError(
+                "this result has no run directory; moonfl.export(result, out) says where the model goes"
+            )
         out = home / "export"
     if isinstance(run, Result):
         artifact = of_result(run, party, best)
@@ -80,7 +82,10 @@ def whole(out: Path, force: bool) -> Iterator[Path]:
                 yield Path(staged)
                 for path in Path(staged).iterdir():
                     sync(path)
-                for name in (PROGRAM, README):  # so that a kill leaves nothing beside weights that it is not of
+                for name in (
+                    PROGRAM,
+                    README,
+                ):  # so that a kill leaves nothing beside weights that it is not of
                     (out / name).unlink(missing_ok=True)
                 for name in (WEIGHTS, PROGRAM, README):
                     os.replace(Path(staged) / name, out / name)

@@ -19,9 +19,16 @@ def write_certificates(folder: Path, host: str) -> None:
     """ca.crt and ca.key; server.crt, good for `host` and for loopback, and server.key."""
     authority, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     signs = x509.KeyUsage(
-        digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
-        key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
-    )  # fmt: skip  # strict verifiers ask for it
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )  # strict verifiers ask for it
     ca = (
         certificate("moonfl CA", authority, "moonfl CA", authority, CA_YEARS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -34,8 +41,12 @@ def write_certificates(folder: Path, host: str) -> None:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     )
     for name, made, own in (("ca", ca, authority), ("server", server, key)):
-        (folder / f"{name}.crt").write_bytes(made.sign(authority, hashes.SHA384()).public_bytes(PEM))
-        write_secret(folder / f"{name}.key", own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, CLEAR))
+        (folder / f"{name}.crt").write_bytes(
+            made.sign(authority, hashes.SHA384()).public_bytes(PEM)
+        )
+        write_secret(
+            folder / f"{name}.key", own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, CLEAR)
+        )
 
 
 def write_node_key(path: Path) -> None:
@@ -54,7 +65,9 @@ def certificate(
     years: int = YEARS,
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
-    named = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (subject, issuer)]
+    named = [
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (subject, issuer)
+    ]
     signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
     return (
         x509.CertificateBuilder(named[1], named[0], key.public_key(), x509.random_serial_number())

@@ -9,14 +9,14 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from ..data.moments import moments
-from ..errors import InputError, RunError, say
+from ..errors import InputError, RunError, notify
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..models.base import standardises
 from ..runs.directory import versions
 from ..runs.states import SiteStates
 from ..seeds import one_thread
-from ..task import Task, hash_of
+from ..task import Task, hash_examples
 from .protocol import COUNTS, HELD, Facts, RefusedError, pack, pack_update, unpack, unpack_order
 
 
@@ -60,7 +60,7 @@ def answering(
         except (RunError, RefusedError) as error:
             told = str(error)
         except InputError as error:
-            say(f"moonfl: {error}")
+            notify(f"moonfl: {error}")
             told = WRONG_THERE if private else str(error)
         except Exception as error:
             traceback.print_exc()
@@ -76,12 +76,21 @@ def introduce(exp: Experiment, site: Site, message: Message) -> Message:
     """Who this is, and what its data are like: nothing of the data themselves."""
     task, own = site.task, site.task.parties[site.party]
     facts: Facts = {
-        "party": site.party, "name": site.name, "secret": site.secret, "versions": versions(),
-        "shape": list(own.x.shape[1:]), "dtype": str(own.x.dtype), "classes": list(task.classes),
+        "party": site.party,
+        "name": site.name,
+        "secret": site.secret,
+        "versions": versions(),
+        "shape": list(own.x.shape[1:]),
+        "dtype": str(own.x.dtype),
+        "classes": list(task.classes),
         "features": list(site.features),
-        "counts": task.counts(own), "sha256": hash_of(own, *task.held.values()),
-        **{key: len(task.held[name].y) if name in task.held else 0 for name, key in HELD.items()},
-    }  # fmt: skip
+        "counts": task.counts(own),
+        "sha256": hash_examples(own, *task.held_out.values()),
+        **{
+            key: len(task.held_out[name].y) if name in task.held_out else 0
+            for name, key in HELD.items()
+        },
+    }
     if standardises(task.build()):
         number, mean, squares = moments(own)
         facts["moments"] = {"number": number, "mean": mean.tolist(), "squares": squares.tolist()}
@@ -96,9 +105,16 @@ def train(exp: Experiment, site: Site, message: Message) -> Message:
     task, states = site.task, site.states(order.run)
     state = states.after(site.party, order.accepted)
     with one_thread():
-        update, kept = local_update(exp, task, Workbench(task.build), order.server, state, site.party, order.round)
+        update, kept = local_update(
+            exp, task, Workbench(task.build), order.server, state, site.party, order.round
+        )
     states.keep(site.party, order.round, kept, order.accepted)
-    return Message(pack_update(update, order, hash_of(task.parties[site.party], *task.held.values())), reply_to=message)
+    return Message(
+        pack_update(
+            update, order, hash_examples(task.parties[site.party], *task.held_out.values())
+        ),
+        reply_to=message,
+    )
 
 
 def evaluate(exp: Experiment, site: Site, message: Message) -> Message:
@@ -109,10 +125,14 @@ def evaluate(exp: Experiment, site: Site, message: Message) -> Message:
     with one_thread():
         model = Workbench(task.build).module(tensors["model"])
         found = task.tallies(task.evaluate_chunks(model, range(len(task.chunks()))))
-    counted = {name: {key: getattr(of, key) for key in ("loss", *COUNTS)} for name, of in found.items()}
+    counted = {
+        name: {key: getattr(of, key) for key in ("loss", *COUNTS)} for name, of in found.items()
+    }
     return Message(pack({"party": site.party, **counted}), reply_to=message)
 
 
 def check(site: Site, party: int | None) -> None:
     if party != site.party:
-        raise RefusedError(f"the server takes this site for party {party}; it is party {site.party}")
+        raise RefusedError(
+            f"the server takes this site for party {party}; it is party {site.party}"
+        )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from flwr.app import Message
 
 from ..engines.embedded import Embedded
-from ..errors import DivergenceError, InputError, RunError, say
+from ..errors import DivergenceError, InputError, RunError, notify
 from ..experiment import Experiment
 from ..metrics import Score, Tally, score, total
 from ..runs.states import SiteStates, States
@@ -38,7 +38,9 @@ class Sites:
     here: SiteStates | None = None  # where the sites are simulated: the folder their states are in
 
     def __post_init__(self) -> None:
-        self.central = Embedded(self.exp, self.task, self.states)  # judges models where the server has a test set
+        self.central = Embedded(
+            self.exp, self.task, self.states
+        )  # judges models where the server has a test set
         self.late: set[int] = set()  # parties that let this round's deadline pass
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
@@ -52,32 +54,46 @@ class Sites:
             answered = sum(not update.missing for update in updates.values())
             if answered >= needed:
                 break
-            say(f"moonfl: round {t + 1}, attempt {attempt + 1}: {self._reasons(updates)}")
+            notify(f"moonfl: round {t + 1}, attempt {attempt + 1}: {self._reasons(updates)}")
         else:
             tried = f"{answered} answered in {self.roll.rules.attempts} attempts"
-            raise RunError(f"round {t + 1} needs {needed} parties, {tried}: {self._reasons(updates)}")
+            raise RunError(
+                f"round {t + 1} needs {needed} parties, {tried}: {self._reasons(updates)}"
+            )
         for i in chosen:
             if not updates[i].missing:
                 self.states.note(i, t, None if self.here is None else self.here.path(i, t))
         self.late = {i for i in chosen if updates[i].missing.startswith(LATE)}
         if answered < len(chosen):
-            say(f"moonfl: round {t + 1} goes on without {self._reasons(updates)}")
+            notify(f"moonfl: round {t + 1} goes on without {self._reasons(updates)}")
         return [updates[i] for i in chosen]
 
     def _enough(self, asked: list[int], needed: int, chosen: int, t: int) -> dict[int, int]:
         """Who is there, when enough of those to be asked are: the others of the chosen have answered."""
         still = needed - (chosen - len(asked))
         return self.roll.wait_for(
-            lambda present: len(present.keys() & set(asked)) >= still, f"and round {t + 1} needs {needed}"
+            lambda present: len(present.keys() & set(asked)) >= still,
+            f"and round {t + 1} needs {needed}",
         )
 
-    def _ask(self, server: Server, asked: list[int], present: dict[int, int], t: int) -> dict[int, Update]:
+    def _ask(
+        self, server: Server, asked: list[int], present: dict[int, int], t: int
+    ) -> dict[int, Update]:
         """Each answer is read, checked and put away as it comes."""
         accepted = {i: last for i, (last, _) in self.states.newest().items()}
         orders = {i: Order(self.run, i, t, accepted.get(i), server) for i in asked if i in present}
         arrays, deadline = server_arrays(server), self.roll.rules.deadline
         messages = (
-            (i, Message(pack_order(order, arrays), present[i], "train", ttl=deadline + GRACE, group_id=str(t)))
+            (
+                i,
+                Message(
+                    pack_order(order, arrays),
+                    present[i],
+                    "train",
+                    ttl=deadline + GRACE,
+                    group_id=str(t),
+                ),
+            )
             for i, order in orders.items()
         )
         updates = {i: absent(i, "not connected") for i in asked if i not in present}
@@ -104,21 +120,35 @@ class Sites:
         """What the algorithm would send beside the model it was given."""
         state = self.exp.algorithm.init_party(server.params)
         party = Party(
-            0, state, server.params, server.buffers, server.shared, self.exp.lr, self.exp.momentum,
-            self.task.supervised, no_model,
-        )  # fmt: skip
+            0,
+            state,
+            server.params,
+            server.buffers,
+            server.shared,
+            self.exp.lr,
+            self.exp.momentum,
+            self.task.supervised,
+            no_model,
+        )
         return self.exp.algorithm.finish(party, party.global_model, steps)[1]
 
     def evaluate(self, server: Server) -> dict[str, Score]:
         """On the server's own test set where it has one, and by the sites on what they hold out where it has not."""
         here = self.central.evaluate(server) if len(self.task.test.y) > 0 else {}
         wanted = [] if here else ["test"]
-        wanted += ["validation"] if self.exp.validation is not None and self.task.validation is None else []
+        wanted += (
+            ["validation"]
+            if self.exp.validation is not None and self.task.validation is None
+            else []
+        )
         if not wanted:
             return here
         scores, held = (
             {},
-            {i: {name: int(facts[HELD[name]]) for name in wanted} for i, facts in self.roll.known.items()},
+            {
+                i: {name: int(facts[HELD[name]]) for name in wanted}
+                for i, facts in self.roll.known.items()
+            },
         )
         present = self.roll.wait_for(
             lambda present: all(any(held[i][name] > 0 for i in present) for name in wanted),
@@ -127,7 +157,11 @@ class Sites:
         judges = self._judges(held, present)
         for name, model in self.exp.algorithm.deployed(server).items():
             found = self._judged(model, wanted, held, judges)
-            scores[name] = here[name]._replace(validation=score(found["validation"])) if here else score(**found)
+            scores[name] = (
+                here[name]._replace(validation=score(found["validation"]))
+                if here
+                else score(**found)
+            )
         return scores
 
     def _judges(self, held: dict[int, dict[str, int]], present: dict[int, int]) -> dict[int, int]:
@@ -140,11 +174,15 @@ class Sites:
         judges = prompt if all(any(held[i][name] > 0 for i in prompt) for name in kinds) else there
         for i in (i for i, sizes in held.items() if any(sizes.values()) and i not in judges):
             why = "it let the round's deadline pass" if i in there else "not connected"
-            say(f"moonfl: {self.roll.name(i)} does not judge the model: {why}")
+            notify(f"moonfl: {self.roll.name(i)} does not judge the model: {why}")
         return judges
 
     def _judged(
-        self, model: Params, wanted: list[str], held: dict[int, dict[str, int]], judges: dict[int, int]
+        self,
+        model: Params,
+        wanted: list[str],
+        held: dict[int, dict[str, int]],
+        judges: dict[int, int],
     ) -> dict[str, Tally]:
         """What the sites counted, summed in party order, on the sets that are wanted."""
         arrays, deadline = arrays_of({"model": model}), self.roll.rules.deadline
@@ -166,10 +204,12 @@ class Sites:
                 }
             except RefusedError as error:
                 lost[i] = error
-                say(f"moonfl: {self.roll.name(i)} does not judge the model: {error}")
+                notify(f"moonfl: {self.roll.name(i)} does not judge the model: {error}")
 
         exchange(self.roll.grid, messages, deadline, self.roll.stop, done)
-        parts = {name: [found[i][name] for i in sorted(found) if name in found[i]] for name in wanted}
+        parts = {
+            name: [found[i][name] for i in sorted(found) if name in found[i]] for name in wanted
+        }
         if not all(parts.values()):
             raise no_judge(list(lost.values()))
         return {name: total(of) for name, of in parts.items()}
@@ -178,7 +218,9 @@ class Sites:
         self.states.close()
 
     def _reasons(self, updates: dict[int, Update]) -> str:
-        return "; ".join(f"{self.roll.name(u.party)}: {u.missing}" for u in updates.values() if u.missing)
+        return "; ".join(
+            f"{self.roll.name(u.party)}: {u.missing}" for u in updates.values() if u.missing
+        )
 
 
 def absent(party: int, why: str) -> Update:
@@ -186,10 +228,14 @@ def absent(party: int, why: str) -> Update:
 
 
 def no_model(params: Params) -> Frozen:
-    raise InputError("finish() of this method runs a model; over Flower the server calls it too, and has no samples")
+    raise InputError(
+        "finish() of this method runs a model; over Flower the server calls it too, and has no samples"
+    )
 
 
 def no_judge(reasons: list[RefusedError]) -> RunError:
     if any(isinstance(reason, NotFiniteError) for reason in reasons):
-        return DivergenceError("the combined model has a finite loss at no site: training has diverged; lower lr")
+        return DivergenceError(
+            "the combined model has a finite loss at no site: training has diverged; lower lr"
+        )
     return RunError("no site could judge the model on data it holds out")

@@ -12,4 +12,6 @@ for _switch in ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED"):
     os.environ.setdefault(_switch, "0")
 
 if importlib.util.find_spec("flwr") is None:
-    raise InputError("this needs Flower, which is not installed: pip install '.[flower]' in a clone of moonfl")
+    raise InputError(
+        "this needs Flower, which is not installed: pip install '.[flower]' in a clone of moonfl"
+    )

@@ -33,15 +33,20 @@ def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: boo
     """All of it or nothing; what is made can be read, changed, and copied to where it belongs."""
     exp = replace(exp, parties=sites, device="cpu")  # what a site trains on is its own to say
     host, port = check(folder, exp, sites, address, with_data)
-    whole = replace(exp, validation=None, patience=None)  # each site keeps its validation samples apart itself
+    whole = replace(
+        exp, validation=None, patience=None
+    )  # each site keeps its validation samples apart itself
     task = make_task(whole) if with_data else None
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".moonfl-") as made:
         share = exp.holdout or HOLDOUT
         lay_out(
-            Path(made) / "all", replace(exp, data_dir="data"), host, port,
+            Path(made) / "all",
+            replace(exp, data_dir="data"),
+            host,
+            port,
             lambda k: 0.0 if task is not None and len(held_by(task, k)) == 0 else share,
-        )  # fmt: skip
+        )
         if task is not None:
             for k in range(sites):
                 deal(Path(made) / "all" / f"site-{k + 1}", k, task)
@@ -50,7 +55,9 @@ def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: boo
         os.rename(Path(made) / "all", folder)
 
 
-def lay_out(folder: Path, exp: Experiment, host: str, port: int, holdout: Callable[[int], float]) -> None:
+def lay_out(
+    folder: Path, exp: Experiment, host: str, port: int, holdout: Callable[[int], float]
+) -> None:
     """`holdout`: the share that each site is to hold out of its data."""
     sites = exp.parties
     for inner in ("app", "server", *(f"site-{k + 1}" for k in range(sites))):
@@ -61,7 +68,11 @@ def lay_out(folder: Path, exp: Experiment, host: str, port: int, holdout: Callab
     listen = host if is_address(host) else "0.0.0.0"
     values = {"HOST": listen, "PORT": port, "ADDRESS": f"{host}:{port}", "SITES": sites}
     rules = {f.name: f.default for f in fields(Rules)} | {"min_parties": max(1, sites - 1)}
-    write(folder / "app" / "pyproject.toml", "app.toml", {"RULES": tomli_w.dumps(rules).strip(), "SECRETS": hashes})
+    write(
+        folder / "app" / "pyproject.toml",
+        "app.toml",
+        {"RULES": tomli_w.dumps(rules).strip(), "SECRETS": hashes},
+    )
     write(folder / "app" / "moonfl_app.py", "moonfl_app.py", {})
     (folder / "app" / "experiment.toml").write_text(to_toml(exp), encoding="utf-8")
     for path in own_modules(exp):
@@ -80,21 +91,32 @@ def lay_out(folder: Path, exp: Experiment, host: str, port: int, holdout: Callab
         write_node_key(site / "key")
 
 
-def check(folder: Path, exp: Experiment, sites: int, address: str, with_data: bool) -> tuple[str, int]:
+def check(
+    folder: Path, exp: Experiment, sites: int, address: str, with_data: bool
+) -> tuple[str, int]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there and not empty; name a new folder")
     if folder.exists() and folder.samefile("."):
-        raise InputError(f"{folder} is the folder you are in, and would be replaced; name a new one")
+        raise InputError(
+            f"{folder} is the folder you are in, and would be replaced; name a new one"
+        )
     check_path(folder)
     if sites < 2:
         raise InputError(f"a federation needs at least 2 sites, not {sites}")
     if exp.partition == "column" and not with_data:
         raise InputError("at sites the data are dealt already; leave partition=column out")
     host, _, port = address.rpartition(":")
-    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?", host) or not port.isdecimal():
-        raise InputError(f"--address is HOST:PORT, such as fl.example.org:8000 or 10.0.0.5:8000, not {address!r}")
+    if (
+        not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?", host)
+        or not port.isdecimal()
+    ):
+        raise InputError(
+            f"--address is HOST:PORT, such as fl.example.org:8000 or 10.0.0.5:8000, not {address!r}"
+        )
     if not 0 < int(port) <= 65535 - sites:
-        raise InputError(f"--address: the port must be from 1 to {65535 - sites}, for each site has one of its own")
+        raise InputError(
+            f"--address: the port must be from 1 to {65535 - sites}, for each site has one of its own"
+        )
     if not with_data and exp.dataset != "cifar10" and source(exp.dataset).preparation is not None:
         raise InputError(
             f"{exp.dataset} has a preparation of its own, which other data must not get: say dataset=sites for sites "
@@ -129,7 +151,12 @@ def is_address(host: str) -> bool:
 def deal(site: Path, k: int, task: Task) -> None:
     """The experiment's own data set, dealt to the sites as `moonfl run` would, so that both can be compared."""
     rows = held_by(task, k)
-    write_npz(site / "data.npz", task.parties[k], task.test.take(rows) if len(rows) > 0 else None, task.classes)
+    write_npz(
+        site / "data.npz",
+        task.parties[k],
+        task.test.take(rows) if len(rows) > 0 else None,
+        task.classes,
+    )
 
 
 def held_by(task: Task, k: int) -> Tensor:
@@ -141,7 +168,9 @@ def held_by(task: Task, k: int) -> Tensor:
 
 def write(path: Path, template: str, values: dict[str, object], run: bool = False) -> None:
     text = Template((TEMPLATES / template).read_text(encoding="utf-8"))
-    path.write_text(text.substitute({key: str(value) for key, value in values.items()}), encoding="utf-8")
+    path.write_text(
+        text.substitute({key: str(value) for key, value in values.items()}), encoding="utf-8"
+    )
     if run:
         path.chmod(0o755)
 

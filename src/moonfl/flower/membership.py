@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from ..errors import RunError, say
+from ..errors import RunError, notify
 from ..runs.directory import versions
 from ..settings import setting
 from .messaging import GRACE, LATE, Answer, content_of, exchange
@@ -24,10 +24,16 @@ class Rules:
 
     deadline: float = setting(3600.0, "seconds that a party has to answer", above=0, high=1e8)
     min_parties: int = setting(2, "with fewer answers than this a round is repeated", low=1)
-    wait: float = setting(600.0, "seconds to wait for sites that are not connected", low=0, high=1e8)
+    wait: float = setting(
+        600.0, "seconds to wait for sites that are not connected", low=0, high=1e8
+    )
     attempts: int = setting(3, "how often a round is tried", low=1)
-    query: float = setting(60.0, "seconds that a site has to read its data and say what it has", above=0, high=1e8)
-    max_share: float = setting(0.9, "the largest share of all samples that one site may say it has", above=0, high=1)
+    query: float = setting(
+        60.0, "seconds that a site has to read its data and say what it has", above=0, high=1e8
+    )
+    max_share: float = setting(
+        0.9, "the largest share of all samples that one site may say it has", above=0, high=1
+    )
 
 
 @dataclass
@@ -37,9 +43,11 @@ class Roll:
     grid: Grid
     parties: int
     rules: Rules
-    known: dict[int, Facts] = field(default_factory=dict)  # by party; from before if the run is resumed
+    known: dict[int, Facts] = field(
+        default_factory=dict
+    )  # by party; from before if the run is resumed
     secrets: tuple[str, ...] = ()  # of each party's secret the sha256; empty: they have none
-    tell: Callable[[str], None] = say
+    tell: Callable[[str], None] = notify
     stop: threading.Event = field(default_factory=threading.Event)
     begun: bool = False
     nodes: dict[int, int] = field(default_factory=dict)  # party -> node id
@@ -52,14 +60,23 @@ class Roll:
         """Party -> node, of those that are connected now; while one is missing, newcomers are asked who they are."""
         online = set(self.grid.get_node_ids())
         self.refused = {node: why for node, why in self.refused.items() if node in online}
-        old = [node for node, (when, _) in self.refused.items() if time.monotonic() - when >= ASK_AGAIN]
+        old = [
+            node for node, (when, _) in self.refused.items() if time.monotonic() - when >= ASK_AGAIN
+        ]
         if old and not self.begun:  # who was met first may have been the one that does not fit
             self.nodes, self.known = {}, {}
         strangers = sorted(online - set(self.nodes.values()) - (self.refused.keys() - set(old)))
         if strangers and sum(node in online for node in self.nodes.values()) < self.parties:
-            queries = ((node, Message(pack({}), node, "query", ttl=self.rules.query + GRACE)) for node in strangers)
+            queries = (
+                (node, Message(pack({}), node, "query", ttl=self.rules.query + GRACE))
+                for node in strangers
+            )
             exchange(
-                self.grid, queries, self.rules.query, self.stop, lambda node, answer: self._meet(node, answer, online)
+                self.grid,
+                queries,
+                self.rules.query,
+                self.stop,
+                lambda node, answer: self._meet(node, answer, online),
             )
         return {party: node for party, node in sorted(self.nodes.items()) if node in online}
 
@@ -70,13 +87,13 @@ class Roll:
             if time.monotonic() > end:
                 why = "".join(f"; {reason}" for _, reason in self.refused.values())
                 if LATE in why:
-                    why += (
-                        f"; a site has {self.rules.query:g} s to read its data and say what it has (--query), and one "
-                    )
+                    why += f"; a site has {self.rules.query:g} s to read its data and say what it has (--query), and one "
                     why += "that was training when the server stopped answers when it is through with that"
                 raise RunError(f"{self.missing(present)} after {self.rules.wait:g} s, {what}{why}")
             if told != len(present):
-                self.tell(f"moonfl: waiting for sites, {self.rules.wait:g} s at most: {self.missing(present)}")
+                self.tell(
+                    f"moonfl: waiting for sites, {self.rules.wait:g} s at most: {self.missing(present)}"
+                )
                 told = len(present)
             if self.stop.wait(1.0):
                 raise RunError("stopped")
@@ -95,10 +112,16 @@ class Roll:
             who = f"{facts['name']} (node {node})"
             self._admit(party, facts.pop("secret", ""))
             if self.nodes.get(party) in online:
-                raise RefusedError(f"party {party} is {self.name(party)} already, at node {self.nodes[party]}")
+                raise RefusedError(
+                    f"party {party} is {self.name(party)} already, at node {self.nodes[party]}"
+                )
             compare(facts, self.known, party)
         except Exception as error:  # a stranger may say anything, and must not end the run
-            said = str(error) if isinstance(error, RefusedError) else f"what it says of itself ({type(error).__name__})"
+            said = (
+                str(error)
+                if isinstance(error, RefusedError)
+                else f"what it says of itself ({type(error).__name__})"
+            )
             why = f"{who} was refused: {said}"
             if self.refused.get(node, (0.0, ""))[1] != why:
                 self.tell(f"moonfl: {why}")
@@ -117,9 +140,10 @@ class Roll:
     def begin(self) -> None:
         """Before the first round: no site may weigh more than the rules allow."""
         for key, what in (
-            ("counts", "of all samples"), ("held_out", "of all samples that are held out"),
+            ("counts", "of all samples"),
+            ("held_out", "of all samples that are held out"),
             ("validation", "of all samples that choose a round"),
-        ):  # fmt: skip
+        ):
             sizes = {i: sum(f[key]) if key == "counts" else f[key] for i, f in self.known.items()}
             for i, size in sizes.items():
                 if len(sizes) > 1 and size > self.rules.max_share * sum(sizes.values()):
@@ -134,13 +158,21 @@ def compare(facts: Facts, known: dict[int, Facts], party: int) -> None:
     """Sites train one model with one code: these must fit. A site that comes back has the data it had."""
     ours, theirs = versions()["moonfl"], facts["versions"].get("moonfl")
     if ours != theirs:
-        raise RefusedError(f"it has moonfl {clean(str(theirs))}, the server {ours}; install the same")
+        raise RefusedError(
+            f"it has moonfl {clean(str(theirs))}, the server {ours}; install the same"
+        )
     for other in known.values():
-        for key, what in (("shape", "samples of shape"), ("dtype", "samples of type"), ("classes", "the classes")):
+        for key, what in (
+            ("shape", "samples of shape"),
+            ("dtype", "samples of type"),
+            ("classes", "the classes"),
+        ):
             if facts[key] != other[key]:
                 have, want = (clean(str(of[key])) for of in (facts, other))
                 raise RefusedError(f"it has {what} {have}, {other['name']} has {want}")
-        for k, (have, want) in enumerate(zip(facts["features"], other["features"], strict=False), 1):
+        for k, (have, want) in enumerate(
+            zip(facts["features"], other["features"], strict=False), 1
+        ):
             if have != want:
                 have, want = clean(str(have)), clean(str(want))
                 raise RefusedError(
@@ -148,5 +180,7 @@ def compare(facts: Facts, known: dict[int, Facts], party: int) -> None:
                     "same columns in the same order"
                 )
     before = known.get(party)
-    if before is not None and any(before[key] != facts[key] for key in ("sha256", "counts", *HELD.values())):
+    if before is not None and any(
+        before[key] != facts[key] for key in ("sha256", "counts", *HELD.values())
+    ):
         raise RefusedError("its data are not those it had when the run began")

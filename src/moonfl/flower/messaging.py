@@ -15,7 +15,9 @@ from .protocol import Facts, RefusedError, clean, unpack
 POLLS = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between looks for answers; the last for ever
 Answer = Message | str  # or why there is none
 LATE = "no answer within"  # begins the reason of one that may still be at work
-GRACE = 60.0  # seconds that Flower keeps a message beyond its deadline: then it is ours that ends first
+GRACE = (
+    60.0  # seconds that Flower keeps a message beyond its deadline: then it is ours that ends first
+)
 
 
 def exchange(
@@ -38,7 +40,9 @@ def exchange(
             done(key, "the message to it could not be sent")
     end, looks = time.monotonic() + deadline, 0
     while waiting:
-        over = time.monotonic() > end  # before the look: one long answer must not make those beside it late
+        over = (
+            time.monotonic() > end
+        )  # before the look: one long answer must not make those beside it late
         for number in list(waiting):
             answer = look(grid, number)
             if answer is not None:
@@ -58,14 +62,23 @@ def look(grid: Grid, number: str) -> Answer | None:
     """
     try:
         pulled = grid.pull_messages([number])
-        reply = next((reply for reply in pulled if reply.metadata.reply_to_message_id == number), None)
+        reply = next(
+            (reply for reply in pulled if reply.metadata.reply_to_message_id == number), None
+        )
         if reply is not None and reply.has_error():
             lines = (reply.error.reason or "").strip().splitlines()
             return f"failed ({clean(lines[-1]) if lines else f'code {reply.error.code}'})"
         return reply
     except (
-        ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError, DecodeError
-    ) as error:  # fmt: skip
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        AssertionError,
+        RecursionError,
+        DecodeError,
+    ) as error:
         return f"its answer cannot be read ({type(error).__name__})"
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..data.moments import Moments, scales_shape
 from ..metrics import Tally
 from ..report.checks import is_number
-from ..runs.states import labelled, unlabelled
+from ..runs.states import add_prefix, select_prefix
 from ..types import Params, Server, State, Update
 
 FACTS = "moonfl"
@@ -34,7 +34,10 @@ METRICS = {
 WORST = 1e6  # a mean loss above it is no honest model's
 LONGEST = 200  # characters of a text that a site sends
 COUNTS = ("actual", "predicted", "hits")  # of a Tally, for each class
-HELD = {"test": "held_out", "validation": "validation"}  # what a site judges a model on, and where it says how much
+HELD = {
+    "test": "held_out",
+    "validation": "validation",
+}  # what a site judges a model on, and where it says how much
 
 
 class RefusedError(Exception):
@@ -63,7 +66,9 @@ def pack(facts: Facts, tensors: State | None = None) -> RecordDict:
 def arrays_of(tensors: State) -> dict[str, ArrayRecord]:
     """Made once and put into the message of every party."""
     return {
-        label: ArrayRecord({name: Array(t.detach().cpu().contiguous().numpy()) for name, t in params.items()})
+        label: ArrayRecord(
+            {name: Array(t.detach().cpu().contiguous().numpy()) for name, t in params.items()}
+        )
         for label, params in tensors.items()
     }
 
@@ -71,7 +76,9 @@ def arrays_of(tensors: State) -> dict[str, ArrayRecord]:
 def assemble(facts: Facts, arrays: dict[str, ArrayRecord]) -> RecordDict:
     """Names are listed beside the arrays, so that sums over them go in the same order at both ends."""
     names = {label: list(record) for label, record in arrays.items()}
-    content = RecordDict({FACTS: ConfigRecord({"facts": json.dumps(facts), "names": json.dumps(names)})})
+    content = RecordDict(
+        {FACTS: ConfigRecord({"facts": json.dumps(facts), "names": json.dumps(names)})}
+    )
     for label, record in arrays.items():
         content[f"tensors:{label}"] = record
     return content
@@ -85,36 +92,58 @@ def unpack(content: RecordDict) -> tuple[Facts, State]:
         tensors: dict[str, Params] = {}
         for label, of_label in names.items():
             arrays = content.array_records[f"tensors:{label}"]
-            tensors[label] = {name: torch.from_numpy(np.array(arrays[name].numpy())).clone() for name in of_label}
+            tensors[label] = {
+                name: torch.from_numpy(np.array(arrays[name].numpy())).clone() for name in of_label
+            }
     except Exception as error:  # whatever a stranger may send
-        raise RefusedError(f"not a message of moonfl's ({clean(f'{type(error).__name__}: {error}')})") from None
+        raise RefusedError(
+            f"not a message of moonfl's ({clean(f'{type(error).__name__}: {error}')})"
+        ) from None
     if not isinstance(facts, dict):
         raise RefusedError("not a message of moonfl's (no facts)")
     return facts, tensors
 
 
 def server_arrays(server: Server) -> dict[str, ArrayRecord]:
-    return arrays_of({"params": server.params, "buffers": server.buffers, **labelled("shared", server.shared)})
+    return arrays_of(
+        {"params": server.params, "buffers": server.buffers, **add_prefix("shared", server.shared)}
+    )
 
 
 def pack_order(order: Order, arrays: dict[str, ArrayRecord]) -> RecordDict:
     """`arrays` are those of the order's server."""
-    return assemble({key: getattr(order, key) for key in ("run", "party", "round", "accepted")}, arrays)
+    return assemble(
+        {key: getattr(order, key) for key in ("run", "party", "round", "accepted")}, arrays
+    )
 
 
 def unpack_order(content: RecordDict) -> Order:
     facts, tensors = unpack(content)
-    return Order(**facts, server=Server(tensors["params"], tensors["buffers"], unlabelled("shared", tensors)))
+    return Order(
+        **facts,
+        server=Server(tensors["params"], tensors["buffers"], select_prefix("shared", tensors)),
+    )
 
 
 def pack_update(update: Update, order: Order, sha256: str) -> RecordDict:
     """`sha256` is of the party's data."""
-    facts = {"party": update.party, "round": order.round, "samples": update.num_samples, "steps": update.num_steps}
-    tensors = {"params": update.params, "buffers": update.buffers, **labelled("extra", update.extra)}
+    facts = {
+        "party": update.party,
+        "round": order.round,
+        "samples": update.num_samples,
+        "steps": update.num_steps,
+    }
+    tensors = {
+        "params": update.params,
+        "buffers": update.buffers,
+        **add_prefix("extra", update.extra),
+    }
     return pack(facts | {"metrics": update.metrics, "sha256": sha256}, tensors)
 
 
-def read_update(facts: Facts, tensors: State, order: Order, site: Facts, steps: int, extra_like: State) -> Update:
+def read_update(
+    facts: Facts, tensors: State, order: Order, site: Facts, steps: int, extra_like: State
+) -> Update:
     """A party's update, or RefusedError: nothing that is not as it must be reaches the average.
 
     `site` is what it said before the first round, `steps` what its samples make, `extra_like` what the server itself
@@ -132,16 +161,20 @@ def read_update(facts: Facts, tensors: State, order: Order, site: Facts, steps: 
         is_number(metrics.get(key, 0), low, MOST) for key, low in METRICS.items()
     ):
         raise RefusedError("its metrics are not numbers that a round can have")
-    extra = unlabelled("extra", tensors)
-    if [*tensors] != ["params", "buffers", *labelled("extra", extra)]:
+    extra = select_prefix("extra", tensors)
+    if [*tensors] != ["params", "buffers", *add_prefix("extra", extra)]:
         raise RefusedError(f"it sends {clean(', '.join(tensors))}, not a model alone")
     check_tensors("the model", tensors["params"], order.server.params)
     check_tensors("the buffers", tensors["buffers"], order.server.buffers, constants=True)
-    for name in (name for name in tensors["buffers"] if name.startswith("standardise.")):  # set once, for all
+    for name in (
+        name for name in tensors["buffers"] if name.startswith("standardise.")
+    ):  # set once, for all
         if not tensors["buffers"][name].equal(order.server.buffers[name].cpu()):
             raise RefusedError(f"it changed {name}, which is that of the federation")
     if list(extra) != list(extra_like):
-        raise RefusedError(f"beside the model it sends {clean(str(list(extra)))}, not {list(extra_like)}")
+        raise RefusedError(
+            f"beside the model it sends {clean(str(list(extra)))}, not {list(extra_like)}"
+        )
     for label, params in extra.items():
         check_tensors(label, params, extra_like[label])
         if any(t.dim() == 0 and not t.equal(extra_like[label][name]) for name, t in params.items()):
@@ -154,7 +187,9 @@ def check_site(facts: Facts, parties: int) -> int:
     """What a site says of itself has its form; which party it is."""
     party, count = facts.get("party"), facts.get("counts")
     if type(party) is not int or not 0 <= party < parties:
-        raise RefusedError(f"it says it is party {clean(str(party))}; parties are 0 to {parties - 1}")
+        raise RefusedError(
+            f"it says it is party {clean(str(party))}; parties are 0 to {parties - 1}"
+        )
     for key, kind in (("name", str), ("dtype", str), ("sha256", str)):
         if not isinstance(facts.get(key), kind):
             raise RefusedError(f"party {party} does not say its {key}")
@@ -166,7 +201,12 @@ def check_site(facts: Facts, parties: int) -> int:
     if not isinstance(facts.get("versions"), dict):
         raise RefusedError(f"party {party} does not say its versions")
     whole = isinstance(count, list) and all(type(n) is int and 0 <= n < 2**40 for n in count)
-    if not isinstance(count, list) or not whole or len(count) != len(facts["classes"]) or sum(count) == 0:
+    if (
+        not isinstance(count, list)
+        or not whole
+        or len(count) != len(facts["classes"])
+        or sum(count) == 0
+    ):
         raise RefusedError(f"party {party} does not say how many samples it has of each class")
     for held in (facts.get(key) for key in HELD.values()):
         if type(held) is not int or not 0 <= held < 2**40:
@@ -190,13 +230,23 @@ def moments_of(facts: Facts) -> Moments:
     told: Any = facts.get("moments")
     with contextlib.suppress(KeyError, TypeError, ValueError, RuntimeError, ArithmeticError):
         values = math.prod(facts["shape"]) // math.prod(scales_shape(tuple(facts["shape"])))
-        mean, squares = (torch.tensor(told[key], dtype=torch.float64) for key in ("mean", "squares"))
+        mean, squares = (
+            torch.tensor(told[key], dtype=torch.float64) for key in ("mean", "squares")
+        )
         like = (math.prod(scales_shape(tuple(facts["shape"]))),)
         spread = (squares / max(1, told["number"])).sqrt()  # NaN where squares are below 0
-        finite = all(bool((of.abs() <= torch.finfo(torch.float32).max).all()) for of in (mean, spread))
-        if told["number"] == values * sum(facts["counts"]) and mean.shape == squares.shape == like and finite:
+        finite = all(
+            bool((of.abs() <= torch.finfo(torch.float32).max).all()) for of in (mean, spread)
+        )
+        if (
+            told["number"] == values * sum(facts["counts"])
+            and mean.shape == squares.shape == like
+            and finite
+        ):
             return Moments(told["number"], mean, squares)
-    raise RefusedError(f"party {facts.get('party')} does not say number, mean and squares of its features as it should")
+    raise RefusedError(
+        f"party {facts.get('party')} does not say number, mean and squares of its features as it should"
+    )
 
 
 def clean(text: str) -> str:
@@ -220,7 +270,10 @@ def check_tensors(what: str, given: Params, wanted: Params, constants: bool = Fa
         raise RefusedError(f"{what} has other tensors than was sent ({clean(odd)})")
     for name, tensor in given.items():
         if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
-            have, want = (f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (tensor, wanted[name]))
+            have, want = (
+                f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}"
+                for t in (tensor, wanted[name])
+            )
             raise RefusedError(f"{name} of {what} is {have}, not {want}")
         finite = torch.isfinite(tensor)
         if not bool((finite | as_sent(tensor, wanted[name]) if constants else finite).all()):
@@ -245,10 +298,14 @@ def read_tally(told: Any, held: int, classes: int, party: int) -> Tally:
     for key, of in counts.items():
         whole = isinstance(of, list) and all(type(n) is int and 0 <= n <= held for n in of)
         if not whole or len(of) != classes:
-            raise RefusedError(f"of {key} it says {clean(str(of))}, not a whole number for each of {classes} classes")
+            raise RefusedError(
+                f"of {key} it says {clean(str(of))}, not a whole number for each of {classes} classes"
+            )
         if key != "hits" and sum(of) != held:
             raise RefusedError(f"it counts {sum(of)} {key}, and holds out {held} samples")
     actual, predicted, hits = counts.values()
     if any(right > min(pair) for right, *pair in zip(hits, actual, predicted, strict=True)):
-        raise RefusedError("of a class it says that more samples are right than there are, or were taken for it")
+        raise RefusedError(
+            "of a class it says that more samples are right than there are, or were taken for it"
+        )
     return Tally(float(loss), actual, predicted, hits, {party: (sum(hits), held)})

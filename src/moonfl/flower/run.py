@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ..api import experiments as api
-from ..errors import InputError, Interrupted, RunError, say
+from ..errors import InputError, Interrupted, RunError, notify
 from ..experiment import Experiment, from_toml, read_toml
-from ..runs.directory import holds_a_run
+from ..runs.directory import holds_run
 from .init import CONNECTION, NAME, check_path, connect
 from .protocol import MARK
 from .server import FAILURES, HERE
@@ -29,24 +29,38 @@ FRAME = "╭╮╰╯│─ \n"  # what Flower draws around its errors
 
 def experiment_of(folder: Path) -> Experiment:
     if not (folder / NAME).exists():
-        raise InputError(f"{folder} is no deployment: there is no {NAME} in it; `moonfl flower init` makes one")
+        raise InputError(
+            f"{folder} is no deployment: there is no {NAME} in it; `moonfl flower init` makes one"
+        )
     sys.path.insert(0, str((folder / "app").resolve()))  # where its own method or model is
     return from_toml(folder / "app" / "experiment.toml", HERE)
 
 
 def run(folder: Path, out: Path, changes: dict[str, Any], watch: api.Watch) -> dict[str, Any]:
     """What the run said when it was done. `changes` are of the [tool.flwr.app.config] of the app."""
-    if not changes.get("resume") and holds_a_run(out):
-        raise InputError(f"{out} already holds a run; --resume goes on with it, another --out keeps it")
+    if not changes.get("resume") and holds_run(out):
+        raise InputError(
+            f"{out} already holds a run; --resume goes on with it, another --out keeps it"
+        )
     check_path(out)
     home, config = connect(folder, reached(folder)), changes | {"out": str(out.resolve())}
     command = [
-        flwr(), "run", str((folder / "app").resolve()), CONNECTION, "--stream",
-        "--run-config", " ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in config.items()),
-    ]  # fmt: skip
+        flwr(),
+        "run",
+        str((folder / "app").resolve()),
+        CONNECTION,
+        "--stream",
+        "--run-config",
+        " ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in config.items()),
+    ]
     quiet = {"FLWR_HOME": str(home), "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
     with subprocess.Popen(
-        command, cwd=home, env=os.environ | quiet, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        cwd=home,
+        env=os.environ | quiet,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     ) as process:
         followed = Followed(watch)
         try:
@@ -62,7 +76,9 @@ def flwr() -> str:
     beside = Path(sys.executable).with_name("flwr")
     found = str(beside) if beside.exists() else shutil.which("flwr")
     if found is None:
-        raise RunError("Flower's command flwr is neither beside this Python nor on the PATH; install moonfl[flower]")
+        raise RunError(
+            "Flower's command flwr is neither beside this Python nor on the PATH; install moonfl[flower]"
+        )
     return found
 
 
@@ -81,7 +97,9 @@ def reached(folder: Path) -> str:
 def own_words(line: str) -> dict[str, Any] | None:
     """What the run itself tells by a line, if it does."""
     with contextlib.suppress(ValueError):
-        if line.startswith(f"{MARK} ") and isinstance(told := json.loads(line.removeprefix(MARK)), dict):
+        if line.startswith(f"{MARK} ") and isinstance(
+            told := json.loads(line.removeprefix(MARK)), dict
+        ):
             return told
     return None
 
@@ -107,7 +125,9 @@ class Followed:
                 return done
             elif "error" in message:
                 raise FAILURES[message["failure"]](message["error"])
-        raise RunError(f"Flower ended the run before it was done. Its last words: {' '.join(self.last)}")
+        raise RunError(
+            f"Flower ended the run before it was done. Its last words: {' '.join(self.last)}"
+        )
 
     def _hear(self, line: str) -> None:
         if line:
@@ -116,7 +136,7 @@ class Followed:
         self.number = started[1] if started else self.number
         _, ours, words = line.partition("moonfl: ")
         if ours:
-            say(ours + words)
+            notify(ours + words)
 
     def way_out(self, home: Path) -> str:
         if not self.number:

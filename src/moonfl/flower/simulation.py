@@ -18,7 +18,7 @@ from ..experiment import Experiment
 from ..runs.directory import CHECKPOINT
 from ..runs.recorder import Result
 from ..runs.states import SiteStates, States
-from ..task import Task, hash_of, make_task, settled
+from ..task import Task, hash_examples, make_task, with_party_count
 from .client import Site, client_app
 from .engine import Sites
 from .membership import Roll, Rules
@@ -39,7 +39,7 @@ def simulate(
 ) -> Result:
     """Like api.run, by ClientApps on Ray. On a cluster (`ray_address`) every machine must see `out` and the data."""
     task = task or make_task(exp)
-    exp = settled(exp, task)
+    exp = with_party_count(exp, task)
     results: list[Result | BaseException] = []
     stop, server = threading.Event(), ServerApp()
 
@@ -53,10 +53,17 @@ def simulate(
         except BaseException as error:
             results.append(error)
 
-    where: dict[str, str | int] = {"address": ray_address} if ray_address else {"num_cpus": workers or num_cores()}
+    where: dict[str, str | int] = (
+        {"address": ray_address} if ray_address else {"num_cpus": workers or num_cores()}
+    )
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
-    backend: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": where | quiet}
-    client = client_app(functools.partial(simulated_site, exp, out.resolve() / CHECKPOINT), private=False)
+    backend: Any = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": where | quiet,
+    }
+    client = client_app(
+        functools.partial(simulated_site, exp, out.resolve() / CHECKPOINT), private=False
+    )
     logging.getLogger("flwr").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -73,13 +80,15 @@ def simulate(
     return results[0]
 
 
-def simulated_sites(grid: Grid, exp: Experiment, task: Task, states: States, out: Path, stop: threading.Event) -> Sites:
+def simulated_sites(
+    grid: Grid, exp: Experiment, task: Task, states: States, out: Path, stop: threading.Event
+) -> Sites:
     """Every party must answer: nothing is lost on the way, so a failure is a fault of the run's own."""
     rules = Rules(WEEK, exp.parties, wait=120.0, attempts=1, query=HOUR)
     roll = Roll(grid, exp.parties, rules, tell=lambda line: None, stop=stop)
     roll.wait_for(lambda present: len(present) == exp.parties, "and a simulation needs all of them")
     for i, facts in roll.known.items():
-        if facts["sha256"] != hash_of(task.parties[i], *task.held.values()):
+        if facts["sha256"] != hash_examples(task.parties[i], *task.held_out.values()):
             raise RunError(f"party {i} has other data where it is simulated than here")
     return Sites(exp, task, states, roll, RUN, SiteStates(out / CHECKPOINT, tidy=False))
 

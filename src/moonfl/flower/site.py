@@ -13,7 +13,7 @@ from ..data.cifar import CIFAR10, CIFAR10_CLASSES, CIFAR10_TRAIN, read_examples
 from ..data.datasets import source
 from ..data.folder import read_folder
 from ..data.npz import read_npz
-from ..data.partition import held_out
+from ..data.partition import split_off
 from ..data.tables import read_csv
 from ..errors import InputError
 from ..experiment import Experiment, read_toml
@@ -30,9 +30,12 @@ class SiteConfig:
     party: int = setting(0, "which party this site is, from 0", low=0)
     name: str = setting("", "what others may call it")
     data: str = setting(
-        "data.npz", "an .npz or .csv file, a folder of tables, of images per class, or of CIFAR-10 batches"
+        "data.npz",
+        "an .npz or .csv file, a folder of tables, of images per class, or of CIFAR-10 batches",
     )
-    holdout: float = setting(0.2, "the share held out for evaluation where the data have no test part", low=0, below=1)
+    holdout: float = setting(
+        0.2, "the share held out for evaluation where the data have no test part", low=0, below=1
+    )
     states: str = setting("states", "the folder for what the method keeps here between rounds")
     secret: str = setting("", "by which the server knows that this site is this party")
     device: str = setting("cpu", "where this site trains: cpu, cuda, cuda:1, ...")
@@ -52,26 +55,37 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
     data = read_data(folder / config.data, exp)
     check_names("a class", data.classes)
     if exp.dataset == "cifar10" and data.classes != CIFAR10_CLASSES:
-        raise InputError(f"{folder / config.data} is not of CIFAR-10, as the experiment says; it wants dataset=sites")
+        raise InputError(
+            f"{folder / config.data} is not of CIFAR-10, as the experiment says; it wants dataset=sites"
+        )
     train, test, validation = data.train, data.test, None
     rows = np.arange(len(train.y))
     if test is None:
-        rows, held = held_out(rows, config.holdout, seeds.rng(0, "holdout", 0, config.party))
+        rows, held = split_off(rows, config.holdout, seeds.rng(0, "holdout", 0, config.party))
         test = train.take(torch.from_numpy(held))
     if exp.validation is not None:
-        rows, held = held_out(rows, exp.validation, seeds.rng(0, "validation", 0, config.party))
+        rows, held = split_off(rows, exp.validation, seeds.rng(0, "validation", 0, config.party))
         validation = train.take(torch.from_numpy(held)).to(exp.device) if len(held) else None
     own = train.take(torch.from_numpy(rows)).to(exp.device)
     preparation = source(exp.dataset).preparation or by_type(own.x.dtype, len(own.x.shape) - 1)
     network = make_builder(exp, tuple(own.x.shape[1:]), own.x.dtype, len(data.classes))
     task = Task(
-        network.build, {config.party: own}, test.to(exp.device), preparation, network.batch_norm, data.classes,
+        network.build,
+        {config.party: own},
+        test.to(exp.device),
+        preparation,
+        network.batch_norm,
+        data.classes,
         validation=validation,
-    )  # fmt: skip
+    )
     return exp, Site(
-        config.party, config.name or f"party {config.party}", task,
-        lambda run: SiteStates(folder / config.states / run), data.features, config.secret,
-    )  # fmt: skip
+        config.party,
+        config.name or f"party {config.party}",
+        task,
+        lambda run: SiteStates(folder / config.states / run),
+        data.features,
+        config.secret,
+    )
 
 
 def read_data(path: Path, exp: Experiment) -> Dataset:

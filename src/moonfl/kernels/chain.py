@@ -27,7 +27,9 @@ class Step(NamedTuple):
     outputs: int
     height: int = 1  # of a convolution's input
     width: int = 1
-    flat: bool = False  # a convolution: give the pixels of a channel together, not the channels of a pixel
+    flat: bool = (
+        False  # a convolution: give the pixels of a channel together, not the channels of a pixel
+    )
     relu: bool = False  # a linear layer: ReLU after it; a convolution has it always
 
     @property
@@ -47,7 +49,9 @@ class Plan(NamedTuple):
     """What is to be run, and what a sample takes in memory: floats of y, bytes of arg."""
 
     steps: tuple[Step, ...]
-    ends: tuple[int, ...]  # the last step of every part: its y is an output, the others' lie in one tensor
+    ends: tuple[
+        int, ...
+    ]  # the last step of every part: its y is an output, the others' lie in one tensor
     y: list[int]  # where each step's begins in that tensor, and at last how long it is
     arg: list[int]
     widest: int  # y whose gradient is on its way from one step to the one before
@@ -57,14 +61,22 @@ class Plan(NamedTuple):
 def plan_of(steps: tuple[Step, ...], ends: tuple[int, ...]) -> Plan:
     sizes = [math.prod(step.shape) for step in steps]
     y = accumulate((0 if i in ends else size for i, size in enumerate(sizes)), initial=0)
-    arg = accumulate((size if step.kernel else 0 for step, size in zip(steps, sizes, strict=True)), initial=0)
+    arg = accumulate(
+        (size if step.kernel else 0 for step, size in zip(steps, sizes, strict=True)), initial=0
+    )
     return Plan(steps, ends, list(y), list(arg), max(sizes[:-1], default=0))
 
 
 def run(parts: Iterable[Sequence[nn.Module]], x: Tensor) -> list[Tensor] | None:
     """What comes out of every part (layers in a row), each fed by the one before; None: not for the native code."""
     native = library()
-    if native is None or x.device.type != "cpu" or x.dtype != torch.float32 or x.dim() < 2 or len(x) == 0:
+    if (
+        native is None
+        or x.device.type != "cpu"
+        or x.dtype != torch.float32
+        or x.dim() < 2
+        or len(x) == 0
+    ):
         return None
     steps: list[Step] = []
     ends: list[int] = []
@@ -86,13 +98,22 @@ def run(parts: Iterable[Sequence[nn.Module]], x: Tensor) -> list[Tensor] | None:
     return list(apply(native, plan, x, *params))
 
 
-def _add(layers: Iterable[nn.Module], shape: tuple[int, ...], steps: list[Step], params: list[Tensor]) -> bool:
+def _add(
+    layers: Iterable[nn.Module], shape: tuple[int, ...], steps: list[Step], params: list[Tensor]
+) -> bool:
     """Add the steps of these layers, their weights and biases; False where they are not all ours to run."""
     before, flat = len(steps), False
     layer: Any  # torch's stubs know no attributes of a module
     for layer in _unnested(layers):
         kind = type(layer)
-        if any((layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)):
+        if any(
+            (
+                layer._forward_hooks,
+                layer._forward_pre_hooks,
+                layer._backward_hooks,
+                layer._backward_pre_hooks,
+            )
+        ):
             return False  # somebody watches, and would see nothing
         if "forward" in vars(layer):
             return False  # somebody put another in place of its own
@@ -112,7 +133,9 @@ def _add(layers: Iterable[nn.Module], shape: tuple[int, ...], steps: list[Step],
         if step is None or (steps and steps[-1].layouts[1] != step.layouts[0]):
             return False
         sides = (step.kernel,) * 2 if step.kernel else ()
-        if layer.weight.shape != (step.outputs, step.inputs, *sides) or layer.bias.shape != (step.outputs,):
+        if layer.weight.shape != (step.outputs, step.inputs, *sides) or layer.bias.shape != (
+            step.outputs,
+        ):
             return False  # somebody gave the layer others
         steps.append(step)
         params += [layer.weight, layer.bias]
@@ -137,7 +160,11 @@ class Kept(NamedTuple):
 
 
 def _table(
-    plan: Plan, weights: Sequence[Tensor], kept: Kept, biases: Sequence[int], after: Sequence[Sequence[int]]
+    plan: Plan,
+    weights: Sequence[Tensor],
+    kept: Kept,
+    biases: Sequence[int],
+    after: Sequence[Sequence[int]],
 ) -> "array[int]":
     """An array of C's struct step. `after`: for each step dy, gw and gb; as many steps as it has are in the table."""
     n = len(kept.outputs[0])
@@ -160,15 +187,25 @@ def up_to_lanes(n: int) -> int:
     return -(-n // LANES) * LANES
 
 
-def _forward(native: ctypes.CDLL, plan: Plan, x: Tensor, params: Sequence[Tensor], keep: bool) -> Kept:
+def _forward(
+    native: ctypes.CDLL, plan: Plan, x: Tensor, params: Sequence[Tensor], keep: bool
+) -> Kept:
     n, outputs = len(x), []
     for end in plan.ends:
         step = plan.steps[end]
-        outputs.append(torch.empty((n, *step.shape), dtype=torch.float32, memory_format=step.layouts[1]))
+        outputs.append(
+            torch.empty((n, *step.shape), dtype=torch.float32, memory_format=step.layouts[1])
+        )
     inner = torch.empty(n * plan.y[-1], dtype=torch.float32)
-    kept = Kept(outputs, inner, torch.empty(up_to_lanes(n) * plan.arg[-1], dtype=torch.uint8) if keep else None)
+    kept = Kept(
+        outputs,
+        inner,
+        torch.empty(up_to_lanes(n) * plan.arg[-1], dtype=torch.uint8) if keep else None,
+    )
     count = len(plan.steps)
-    table = _table(plan, params[::2], kept, [b.data_ptr() for b in params[1::2]], [(0, 0, 0)] * count)
+    table = _table(
+        plan, params[::2], kept, [b.data_ptr() for b in params[1::2]], [(0, 0, 0)] * count
+    )
     if native.moonfl_chain_forward(table.buffer_info()[0], count, x.data_ptr(), n) != 0:
         raise MemoryError(f"no memory for a forward pass of {n} samples")
     return kept
@@ -176,7 +213,9 @@ def _forward(native: ctypes.CDLL, plan: Plan, x: Tensor, params: Sequence[Tensor
 
 class _Chain(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, native: ctypes.CDLL, plan: Plan, x: Tensor, *params: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, native: ctypes.CDLL, plan: Plan, x: Tensor, *params: Tensor
+    ) -> tuple[Tensor, ...]:
         outputs, inner, arg = _forward(native, plan, x, params, keep=True)
         ctx.native, ctx.plan = native, plan
         ctx.set_materialize_grads(False)
@@ -185,11 +224,17 @@ class _Chain(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True: the gradient would count as a constant, silently
-            raise RuntimeError("the native layers have no second derivative; set MOONFL_KERNELS=torch")
+        if (
+            torch.is_grad_enabled()
+        ):  # create_graph=True: the gradient would count as a constant, silently
+            raise RuntimeError(
+                "the native layers have no second derivative; set MOONFL_KERNELS=torch"
+            )
         plan: Plan = ctx.plan
         x, inner, arg, *saved = ctx.saved_tensors
-        x = x.contiguous(memory_format=plan.steps[0].layouts[0])  # hooks that pack what is saved may change layouts
+        x = x.contiguous(
+            memory_format=plan.steps[0].layouts[0]
+        )  # hooks that pack what is saved may change layouts
         outputs: list[Tensor] = []
         dys: dict[int, Tensor] = {}
         for end, dy in zip(plan.ends, given, strict=True):
@@ -207,9 +252,19 @@ class _Chain(torch.autograd.Function):
             grads[2 * i + 1] = torch.empty(plan.steps[i].outputs, dtype=torch.float32)
         dx = torch.empty_like(x) if ctx.needs_input_grad[2] else None
         room = torch.empty(2 * n * plan.widest, dtype=torch.float32)
-        after = [(_address(dys.get(i)), *map(_address, grads[2 * i : 2 * i + 2])) for i in range(count)]
+        after = [
+            (_address(dys.get(i)), *map(_address, grads[2 * i : 2 * i + 2])) for i in range(count)
+        ]
         table = _table(plan, weights, Kept(outputs, inner, arg), [0] * count, after)
-        where = table.buffer_info()[0], count, x.data_ptr(), n, _address(dx), room.data_ptr(), n * plan.widest
+        where = (
+            table.buffer_info()[0],
+            count,
+            x.data_ptr(),
+            n,
+            _address(dx),
+            room.data_ptr(),
+            n * plan.widest,
+        )
         if ctx.native.moonfl_chain_backward(*where) != 0:
             raise MemoryError(f"no memory for the gradients of {n} samples")
         return None, None, dx, *grads

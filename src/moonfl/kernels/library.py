@@ -34,7 +34,10 @@ def library() -> ctypes.CDLL | None:
     except (OSError, AttributeError):
         version = None
     if version != VERSION:
-        warnings.warn(f"{found} is of another version or machine and is not used; install moonfl again", stacklevel=2)
+        warnings.warn(
+            f"{found} is of another version or machine and is not used; install moonfl again",
+            stacklevel=2,
+        )
         return None
     native.moonfl_choose.argtypes = [ctypes.c_char_p]
     native.moonfl_chain_forward.argtypes = [PTR, I64, PTR, I64]

@@ -31,13 +31,17 @@ class Model(nn.Module):
     `z` is the vector after the head, or the encoder's own output where there is no head.
     """
 
-    def __init__(self, encoder: nn.Module, features: int, classes: int, head: bool = True, out_dim: int = 256) -> None:
+    def __init__(
+        self, encoder: nn.Module, features: int, classes: int, head: bool = True, out_dim: int = 256
+    ) -> None:
         super().__init__()
         self.standardise: nn.Module = nn.Identity()
         self.encoder = encoder
         self.head: nn.Module = nn.Identity()
         if head:
-            self.head = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, out_dim))
+            self.head = nn.Sequential(
+                nn.Linear(features, features), nn.ReLU(), nn.Linear(features, out_dim)
+            )
         self.output = nn.Linear(out_dim if head else features, classes)
         self.native = True  # False: torch, whatever is at hand
 
@@ -92,7 +96,9 @@ def standardises(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def probe(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, classes: int) -> int | None:
+def probe(
+    module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, classes: int
+) -> int | None:
     """The length of an encoder's output for samples of this shape; None where the module gives (z, logits) itself."""
     training = module.training
     zeros = torch.zeros(2, *shape, dtype=dtype)
@@ -102,14 +108,23 @@ def probe(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, classes
         raise
     except Exception as error:  # somebody's own module may raise anything
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"the model cannot take samples of shape {list(shape)}: {reason}") from None
+        raise InputError(
+            f"the model cannot take samples of shape {list(shape)}: {reason}"
+        ) from None
     module.train(training)
     if isinstance(found, Tensor) and found.dim() == 2:
         return int(found.shape[1])
-    whole = isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, Tensor) for part in found)
+    whole = (
+        isinstance(found, tuple)
+        and len(found) == 2
+        and all(isinstance(part, Tensor) for part in found)
+    )
     if whole and found[0].dim() == 2 and found[1].shape == (2, classes):
         return None
-    given = [list(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in _parts(found)]
+    given = [
+        list(part.shape) if isinstance(part, Tensor) else type(part).__name__
+        for part in _parts(found)
+    ]
     raise InputError(
         f"for 2 samples the model gives {' and '.join(map(str, given))}; it must give features [2, F], "
         f"to be followed by projection head and output layer, or (z, logits), [2, D] and [2, {classes}]"
@@ -120,11 +135,15 @@ def probe(module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, classes
 def sees_fractions(module: nn.Module, shape: tuple[int, ...]) -> bool:
     """Whether a module that takes whole numbers takes others too, and not as if they were whole."""
     try:
-        zeros, others = (_parts(module.eval()(torch.full((2, *shape), value))) for value in (0.0, 0.25))
+        zeros, others = (
+            _parts(module.eval()(torch.full((2, *shape), value))) for value in (0.0, 0.25)
+        )
     except Exception:  # as an embedding does
         return False
     pairs = zip(zeros, others, strict=True)
-    return any(isinstance(a, Tensor) and isinstance(b, Tensor) and not torch.equal(a, b) for a, b in pairs)
+    return any(
+        isinstance(a, Tensor) and isinstance(b, Tensor) and not torch.equal(a, b) for a, b in pairs
+    )
 
 
 def _parts(found: object) -> tuple[object, ...]:

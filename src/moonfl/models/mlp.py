@@ -8,4 +8,6 @@ from torch import nn
 def mlp(shape: tuple[int, ...]) -> nn.Module:
     """Two layers of 64 units with ReLU."""
     inputs = math.prod(shape)
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU()
+    )

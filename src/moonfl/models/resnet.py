@@ -38,7 +38,11 @@ def basic_block(inputs: int, width: int, stride: int) -> tuple[nn.Module, int]:
 def bottleneck(inputs: int, width: int, stride: int) -> tuple[nn.Module, int]:
     """1x1, 3x3, 1x1 convolutions, the last four times as wide."""
     body = nn.Sequential(
-        conv_bn(inputs, width, 1), nn.ReLU(), conv_bn(width, width, 3, stride), nn.ReLU(), conv_bn(width, 4 * width, 1)
+        conv_bn(inputs, width, 1),
+        nn.ReLU(),
+        conv_bn(width, width, 3, stride),
+        nn.ReLU(),
+        conv_bn(width, 4 * width, 1),
     )
     return Residual(body, inputs, 4 * width, stride), 4 * width
 
@@ -46,7 +50,9 @@ def bottleneck(inputs: int, width: int, stride: int) -> tuple[nn.Module, int]:
 def resnet(shape: tuple[int, ...], depth: int) -> nn.Module:
     block, repeats = {18: (basic_block, (2, 2, 2, 2)), 50: (bottleneck, (3, 4, 6, 3))}[depth]
     if len(shape) != 3:
-        raise InputError(f"model resnet{depth} needs images [channels, height, width], the data have shape {shape}")
+        raise InputError(
+            f"model resnet{depth} needs images [channels, height, width], the data have shape {shape}"
+        )
     layers: list[nn.Module] = [conv_bn(shape[0], 64, 3), nn.ReLU()]
     channels = 64
     for stage, (width, count) in enumerate(zip((64, 128, 256, 512), repeats, strict=True)):

@@ -27,11 +27,16 @@ def cnn1d(shape: tuple[int, ...]) -> nn.Module:
     channels = min(shape)
     return nn.Sequential(
         TimeLast() if shape[0] > shape[1] else nn.Identity(),
-        nn.Conv1d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool1d(2),
-        nn.Conv1d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool1d(2),
+        nn.Conv1d(channels, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool1d(2),
+        nn.Conv1d(32, 64, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool1d(2),
         MeanAndMax(),
-        nn.Linear(128, 64), nn.ReLU(),
-    )  # fmt: skip
+        nn.Linear(128, 64),
+        nn.ReLU(),
+    )
 
 
 class MeanAndMax(nn.Module):

@@ -10,12 +10,16 @@ def simple_cnn(shape: tuple[int, ...]) -> nn.Module:
     """Two 5x5 convolutions (6 and 16 channels) with 2x2 max-pooling, then layers of 120 and 84 units, all with ReLU."""
     channels, *sides = shape
     if len(sides) != 2 or min(sides) < 16:
-        raise InputError(f"model simple-cnn needs images of at least 16x16, the data have shape {shape}; try model=mlp")
+        raise InputError(
+            f"model simple-cnn needs images of at least 16x16, the data have shape {shape}; try model=mlp"
+        )
     height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
     return nn.Sequential(
         ConvReluPool(channels, 6, 5),
         ConvReluPool(6, 16, 5, flat=True),
         nn.Flatten(),
-        nn.Linear(16 * height * width, 120), nn.ReLU(),
-        nn.Linear(120, 84), nn.ReLU(),
-    )  # fmt: skip
+        nn.Linear(16 * height * width, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+    )

@@ -24,8 +24,13 @@ def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
         for p in part.pictures:
             files |= {f"{p.name}.svg": p.svg.encode(), f"{p.name}.png": p.png}
         for t in part.tables:
-            files |= {f"{t.name}.md": as_bytes(markdown(t)), f"{t.name}.csv": as_bytes(comma_separated(t))}
-    return replace_report(out, files, as_bytes(page(groups, parts, headline(groups), left_out + notes)))
+            files |= {
+                f"{t.name}.md": as_bytes(markdown(t)),
+                f"{t.name}.csv": as_bytes(comma_separated(t)),
+            }
+    return replace_report(
+        out, files, as_bytes(page(groups, parts, headline(groups), left_out + notes))
+    )
 
 
 def compare(paths: list[Path], target: float | None = None) -> str:
@@ -48,4 +53,6 @@ def as_bytes(text: str) -> bytes:
 
 def check(target: float | None) -> None:
     if target is not None and not (math.isfinite(target) and 0 < target <= 1):
-        raise InputError(f"the target accuracy is a share above 0 and at most 1, such as 0.65, not {target:g}")
+        raise InputError(
+            f"the target accuracy is a share above 0 and at most 1, such as 0.65, not {target:g}"
+        )

@@ -32,16 +32,26 @@ class Section:
 
 def sections(groups: list[Group], target: float | None) -> list[Section]:
     made = [
-        *accuracies(groups), *on_target(groups, target), *partitions(groups), *by_class(groups), *by_party(groups),
-        *representations(groups), *costs(groups), *all_settings(groups),
-    ]  # fmt: skip
+        *accuracies(groups),
+        *on_target(groups, target),
+        *partitions(groups),
+        *by_class(groups),
+        *by_party(groups),
+        *representations(groups),
+        *costs(groups),
+        *all_settings(groups),
+    ]
     return [section for section in made if section.pictures or section.tables]
 
 
-def each(name: str, parts: list[list[Group]], make: Callable[[str, list[Group]], Picture | None]) -> list[Picture]:
+def each(
+    name: str, parts: list[list[Group]], make: Callable[[str, list[Group]], Picture | None]
+) -> list[Picture]:
     """One figure a part; numbered where there are several."""
     names = [name if len(parts) == 1 else f"{name}-{k}" for k in range(1, len(parts) + 1)]
-    return [made for n, part in zip(names, parts, strict=True) if (made := make(n, part)) is not None]
+    return [
+        made for n, part in zip(names, parts, strict=True) if (made := make(n, part)) is not None
+    ]
 
 
 def by_dataset(groups: list[Group]) -> list[list[Group]]:
@@ -74,14 +84,18 @@ def one_headline(part: list[Group], several: bool) -> str:
 
 
 def accuracies(groups: list[Group]) -> list[Section]:
-    shown = each("accuracy", panels(groups), accuracy) + each("final", by_dataset(groups), final_accuracy)
+    shown = each("accuracy", panels(groups), accuracy) + each(
+        "final", by_dataset(groups), final_accuracy
+    )
     made = [results.accuracy(groups), results.differences(groups)]
     return [Section("accuracy", "Accuracy", "", shown, [table for table in made if table])]
 
 
 def on_target(groups: list[Group], target: float | None) -> list[Section]:
     goal, made = targets(groups, target), results.to_target(groups, target)
-    shown = each("target", by_dataset(groups), lambda n, part: to_target(n, part, goal[part[0].dataset]))
+    shown = each(
+        "target", by_dataset(groups), lambda n, part: to_target(n, part, goal[part[0].dataset])
+    )
     text = "How soon a method is as good as the target, in rounds and in what was sent."
     return [Section("target", "The way to a target", text, shown, [made] if made else [])]
 
@@ -100,7 +114,9 @@ def partitions(groups: list[Group]) -> list[Section]:
         names = tuple(known.get("classes") or map(str, range(counts.shape[1])))
         given = known.get("names") or []
         parties = tuple(map(str, given)) if len(given) == len(counts) else ()
-        figure = draw(counts, names, f"Who has what: {dealt(users[0])}", subtitle(users), parties)
+        figure = draw(
+            counts, names, f"Who has what: {describe_partition(users[0])}", subtitle(users), parties
+        )
         who = (
             "all runs"
             if len(users) == len(groups)
@@ -109,10 +125,14 @@ def partitions(groups: list[Group]) -> list[Section]:
         said = f"Training samples of each class at each party; {sizes_of(counts)}. Used by {who}."
         alt = f"Heat map of {counts.shape[0]} parties by {counts.shape[1]} classes; {sizes_of(counts)}."
         shown.append(picture(f"partition-{number}", figure, said, alt))
-    return [Section("partition", "Partition", "How the training samples are dealt to the parties.", shown)]
+    return [
+        Section(
+            "partition", "Partition", "How the training samples are dealt to the parties.", shown
+        )
+    ]
 
 
-def dealt(g: Group) -> str:
+def describe_partition(g: Group) -> str:
     kind = g.settings.get("partition", "")
     if g.settings.get("dataset") == "sites":
         return "each site its own"
@@ -125,7 +145,11 @@ def by_class(groups: list[Group]) -> list[Section]:
     shown = each("classes", parts, classes) + each(
         "confusion", chosen[:MAPS], lambda n, part: confusion_matrix(n, part[0])
     )
-    text = f"Confusion matrices of the first {MAPS} of {len(chosen)} groups." if len(chosen) > MAPS else ""
+    text = (
+        f"Confusion matrices of the first {MAPS} of {len(chosen)} groups."
+        if len(chosen) > MAPS
+        else ""
+    )
     return [Section("classes", "Classes", text, shown, described.per_class(groups))]
 
 
@@ -135,19 +159,30 @@ def by_party(groups: list[Group]) -> list[Section]:
     for key in ("accuracy", "held-out", "distance", "similarity"):
         shown += each(f"party-{key}", federated, functools.partial(parties, key=key))
     made = described.per_party([g for g in groups if g.federated])
-    return [Section("parties", "Parties", "What the global model is to each party, and how far parties go from it.",
-                    shown, [made] if made else [])]  # fmt: skip
+    return [
+        Section(
+            "parties",
+            "Parties",
+            "What the global model is to each party, and how far parties go from it.",
+            shown,
+            [made] if made else [],
+        )
+    ]
 
 
 def representations(groups: list[Group]) -> list[Section]:
-    chosen = [[g] for g in groups if any((run.final.get("tsne") or {}).get("points") for run in g.runs)]
+    chosen = [
+        [g] for g in groups if any((run.final.get("tsne") or {}).get("points") for run in g.runs)
+    ]
     text = f"Maps of the first {MAPS} of {len(chosen)} groups." if len(chosen) > MAPS else ""
     shown = each("tsne", chosen[:MAPS], lambda n, part: tsne(n, part[0]))
     return [Section("representation", "Representation", text, shown)]
 
 
 def costs(groups: list[Group]) -> list[Section]:
-    return [Section("cost", "Cost", "", each("cost", by_dataset(groups), cost), [results.cost(groups)])]
+    return [
+        Section("cost", "Cost", "", each("cost", by_dataset(groups), cost), [results.cost(groups)])
+    ]
 
 
 def all_settings(groups: list[Group]) -> list[Section]:

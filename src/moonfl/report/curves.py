@@ -39,7 +39,14 @@ def curve(axes: "Axes", name: str, g: Group, mean: Floats, deviation: Floats, la
         around = np.append(rounds, rounds[::-1]), np.append(there, back)
         axes.fill(*around, color=line_style(g.style)["color"], alpha=0.16, lw=0, gid=f"{name}-band")
     every = (g.style % 5, max(1, len(mean) // 8)) if len(mean) > 8 else 1
-    axes.plot(rounds, mean, label=label, gid=name, markevery=every, **line_style(g.style) | marker_style(g.style))
+    axes.plot(
+        rounds,
+        mean,
+        label=label,
+        gid=name,
+        markevery=every,
+        **line_style(g.style) | marker_style(g.style),
+    )
 
 
 def level(axes: "Axes", name: str, g: Group, mean: float, label: str) -> None:
@@ -51,25 +58,51 @@ def accuracy(name: str, groups: list[Group], where: str = "", since: int = 1) ->
     """`where`: a subtitle other than the setting the groups share. `since`: the first round to show, so that the last
     points can be told apart."""
     with look():
-        figure, axes = canvas("Test accuracy", where or subtitle(groups), height=3.3 + 0.1 * len(groups))
+        figure, axes = canvas(
+            "Test accuracy", where or subtitle(groups), height=3.3 + 0.1 * len(groups)
+        )
         for k, g in enumerate(groups):
             if g.federated:
                 mean, deviation = band(100 * g.series("accuracy"))
-                curve(axes, f"line-{k}", g, mean, deviation, f"{short_label(g, groups)}, {seeds_of(g)}")
+                curve(
+                    axes,
+                    f"line-{k}",
+                    g,
+                    mean,
+                    deviation,
+                    f"{short_label(g, groups)}, {seeds_of(g)}",
+                )
             else:
-                level(axes, f"line-{k}", g, 100 * final(g).mean, f"{short_label(g, groups)}, final, {seeds_of(g)}")
+                level(
+                    axes,
+                    f"line-{k}",
+                    g,
+                    100 * final(g).mean,
+                    f"{short_label(g, groups)}, final, {seeds_of(g)}",
+                )
         axes.set(xlabel="round", ylabel="test accuracy, %")
         axes.margins(x=0.02)
         if since > 1:
-            late = np.concatenate([100 * g.series("accuracy")[:, since - 1 :].ravel() for g in groups if g.federated])
+            late = np.concatenate(
+                [100 * g.series("accuracy")[:, since - 1 :].ravel() for g in groups if g.federated]
+            )
             axes.set(xlim=(since, None), ylim=(np.nanmin(late) - 0.3, np.nanmax(late) + 0.3))
         whole_rounds(axes)
         legend(figure, axes)
         said = "Test accuracy after each round: the mean over seeds, with the deviation over seeds as a band"
-        said += "; what is not federated is a level line." if not all(g.federated for g in groups) else "."
+        said += (
+            "; what is not federated is a level line."
+            if not all(g.federated for g in groups)
+            else "."
+        )
         shown = f" from {since} on" if since > 1 else ""
         ends = ", ".join(f"{g.label} {percent(final(g).mean)} %" for g in groups)
-        return picture(name, figure, said, f"Line chart of test accuracy over rounds{shown}. At the end: {ends}.")
+        return picture(
+            name,
+            figure,
+            said,
+            f"Line chart of test accuracy over rounds{shown}. At the end: {ends}.",
+        )
 
 
 def drift(name: str, groups: list[Group]) -> Picture | None:
@@ -77,7 +110,9 @@ def drift(name: str, groups: list[Group]) -> Picture | None:
     if not there:
         return None
     with look():
-        figure, axes = canvas("Drift of the parties", subtitle(groups), height=3.3 + 0.1 * len(groups))
+        figure, axes = canvas(
+            "Drift of the parties", subtitle(groups), height=3.3 + 0.1 * len(groups)
+        )
         for k, (g, (mean, deviation)) in enumerate(there):
             curve(axes, f"line-{k}", g, mean, deviation, short_label(g, groups))
         axes.set(xlabel="round", ylabel="distance ||w_i - w||")
@@ -88,4 +123,6 @@ def drift(name: str, groups: list[Group]) -> Picture | None:
         said = "How far local training moves a party's model from the global one it started from: "
         said += "mean over parties and seeds, with their deviation as a band."
         ends = ", ".join(f"{g.label} {mean[-1]:.3g}" for g, (mean, _) in there)
-        return picture(name, figure, said, f"Line chart of mean drift over rounds. In the last round: {ends}.")
+        return picture(
+            name, figure, said, f"Line chart of mean drift over rounds. In the last round: {ends}."
+        )

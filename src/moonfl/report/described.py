@@ -32,15 +32,34 @@ def settings(groups: list[Group]) -> list[Table]:
         usual = {key: value for key, (value, times) in common.items() if times > 1}
         for i, (g, text) in enumerate(zip(groups, texts, strict=True)):
             rows.append((g.label, ", ".join(map(str, g.seeds)), *(text.get(key) for key in differ)))
-            marked |= {(i, k + 2) for k, key in enumerate(differ) if text.get(key) not in (usual.get(key), None)}
+            marked |= {
+                (i, k + 2)
+                for k, key in enumerate(differ)
+                if text.get(key) not in (usual.get(key), None)
+            }
         columns = (Column("method"), Column("seeds"), *map(Column, differ))
         note = "Marked: not the most common value of its column."
         tables.append(
-            Table("settings-different", titled("Settings that differ", groups), columns, rows, note, frozenset(marked))
+            Table(
+                "settings-different",
+                titled("Settings that differ", groups),
+                columns,
+                rows,
+                note,
+                frozenset(marked),
+            )
         )
     same = [(key, texts[0][key]) for key in keys if key not in differ]
     title = titled("Settings that are the same in all runs", groups)
-    tables.append(Table("settings-same", title, (Column("setting"), Column("value")), list(same), folded=bool(differ)))
+    tables.append(
+        Table(
+            "settings-same",
+            title,
+            (Column("setting"), Column("value")),
+            list(same),
+            folded=bool(differ),
+        )
+    )
     return tables
 
 
@@ -51,11 +70,18 @@ def choices(groups: list[Group]) -> Table | None:
         for key, text in g.runs[0].choices.items():
             made.setdefault((key, text), []).append(g.label)
     rows = [
-        (key, text, "all" if len(who) == len(groups) else ", ".join(who)) for (key, text), who in sorted(made.items())
+        (key, text, "all" if len(who) == len(groups) else ", ".join(who))
+        for (key, text), who in sorted(made.items())
     ]
     columns = (Column("question"), Column("choice"), Column("made by"))
     return (
-        Table("choices", titled("Choices where implementations differ", groups), columns, rows, folded=True)
+        Table(
+            "choices",
+            titled("Choices where implementations differ", groups),
+            columns,
+            rows,
+            folded=True,
+        )
         if rows
         else None
     )
@@ -86,7 +112,9 @@ def per_class(groups: list[Group]) -> list[Table]:
         columns = (Column("class"), *(Column(f"{g.label}, %", percent) for g in there))
         note = "Share of the test samples of a class that are recognised, over all seeds."
         name = "classes" if len(sets) == 1 else f"classes-{number}"
-        tables.append(Table(name, titled("Accuracy per class", there), columns, rows, note, folded=True))
+        tables.append(
+            Table(name, titled("Accuracy per class", there), columns, rows, note, folded=True)
+        )
     return tables
 
 
@@ -96,12 +124,25 @@ def per_party(groups: list[Group]) -> Table | None:
         facts = [party_values(g, key) for key in ("samples", "accuracy", "distance", "similarity")]
         facts.insert(2, held_out(g))
         parties = sorted({party for values in facts for party in values})
-        rows += [(g.label, g.party(party), *(values.get(party) for values in facts)) for party in parties]
+        rows += [
+            (g.label, g.party(party), *(values.get(party) for values in facts)) for party in parties
+        ]
     columns = (
-        Column("method"), Column("party"), Column("samples", whole), Column("accuracy on its own data, %", percent),
-        Column("on what it holds out, %", percent), Column("distance", digits), Column("similarity", digits),
-    )  # fmt: skip
+        Column("method"),
+        Column("party"),
+        Column("samples", whole),
+        Column("accuracy on its own data, %", percent),
+        Column("on what it holds out, %", percent),
+        Column("distance", digits),
+        Column("similarity", digits),
+    )
     note = "After the last round, mean over seeds: the final global model on the party's training data, and on test "
     note += "samples that the party holds out, where it does; the distance "
-    note += "||w_i - w|| of its last local model; the mean cosine of both models' representations z."
-    return Table("parties", titled("Parties", groups), columns, rows, note, folded=True) if rows else None
+    note += (
+        "||w_i - w|| of its last local model; the mean cosine of both models' representations z."
+    )
+    return (
+        Table("parties", titled("Parties", groups), columns, rows, note, folded=True)
+        if rows
+        else None
+    )

@@ -7,7 +7,17 @@ from .groups import Group
 from .numbers import confusion, final, finals, held_out, party_values, per_round, reach
 from .panels import baseline
 from .pictures import Picture, picture
-from .style import COLOURS, INK, canvas, flip_over, legend, line_style, look, marker_style, whole_rounds
+from .style import (
+    COLOURS,
+    INK,
+    canvas,
+    flip_over,
+    legend,
+    line_style,
+    look,
+    marker_style,
+    whole_rounds,
+)
 from .tables import digits, percent
 
 MANY = 24  # names that fit down one side
@@ -22,9 +32,13 @@ def final_accuracy(name: str, groups: list[Group]) -> Picture:
         figure, axes = canvas("Final test accuracy", subtitle(groups), tall(len(groups)))
         for k, g in enumerate(groups):
             spread = final(g)
-            axes.plot(100 * finals(g), [k] * len(g.runs), ls="", marker="|", ms=9, color=INK, alpha=0.5)
+            axes.plot(
+                100 * finals(g), [k] * len(g.runs), ls="", marker="|", ms=9, color=INK, alpha=0.5
+            )
             error = 100 * spread.deviation if spread.deviation is not None else None
-            axes.errorbar(100 * spread.mean, k, xerr=error, capsize=3, ms=7, **marker_style(g.style))
+            axes.errorbar(
+                100 * spread.mean, k, xerr=error, capsize=3, ms=7, **marker_style(g.style)
+            )
         flip_over(axes, [f"{short_label(g, groups)} ({len(g.runs)})" for g in groups])
         axes.set_xlabel("test accuracy after the last round, %")
         axes.margins(x=0.08)
@@ -39,7 +53,9 @@ def to_target(name: str, groups: list[Group], target: float) -> Picture | None:
     if not groups:
         return None
     with look():
-        figure, axes = canvas(f"Rounds to {percent(target)} % accuracy", subtitle(groups), tall(len(groups)))
+        figure, axes = canvas(
+            f"Rounds to {percent(target)} % accuracy", subtitle(groups), tall(len(groups))
+        )
         ends = []
         for k, g in enumerate(groups):
             rounds = [hit.round for hit in reach(g, target) if hit]
@@ -47,37 +63,60 @@ def to_target(name: str, groups: list[Group], target: float) -> Picture | None:
             if rounds:
                 mean = float(np.mean(rounds))
                 axes.barh(k, mean, height=0.5, color=COLOURS[g.style % len(COLOURS)], alpha=0.25)
-                axes.plot(rounds, [k] * len(rounds), ls="", ms=6, alpha=0.9, **marker_style(g.style))
+                axes.plot(
+                    rounds, [k] * len(rounds), ls="", ms=6, alpha=0.9, **marker_style(g.style)
+                )
             if missed:
                 where = max(rounds, default=0)
-                axes.annotate(f"{missed} of {len(g.runs)} not reached", (where, k), (6, 0), textcoords="offset points",
-                              va="center", fontsize=8)  # fmt: skip
+                axes.annotate(
+                    f"{missed} of {len(g.runs)} not reached",
+                    (where, k),
+                    (6, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=8,
+                )
             ends.append(f"{g.label} {', '.join(map(str, rounds)) or 'not reached'}")
         flip_over(axes, [short_label(g, groups) for g in groups])
         axes.set_xlim(0, max(len(run.rounds) for g in groups for run in g.runs) * 1.04)
         axes.set_xlabel("rounds")
         whole_rounds(axes)
-        said = (
-            f"The first round with a test accuracy of {percent(target)} % or more: a mark a seed, the bar is the mean "
-        )
+        said = f"The first round with a test accuracy of {percent(target)} % or more: a mark a seed, the bar is the mean "
         said += "of the seeds that reach it."
         return picture(name, figure, said, f"Bar chart of rounds to the target: {'; '.join(ends)}.")
 
 
 def cost(name: str, groups: list[Group]) -> Picture | None:
-    there = [(g, found) for g in groups if g.federated and (found := per_round(g, "cpu_seconds")) is not None]
+    there = [
+        (g, found)
+        for g in groups
+        if g.federated and (found := per_round(g, "cpu_seconds")) is not None
+    ]
     if not there:
         return None
     with look():
         figure, axes = canvas("Processor seconds a round", subtitle(groups), tall(len(there)))
         for k, (g, spread) in enumerate(there):
-            axes.barh(k, spread.mean, height=0.55, color=COLOURS[g.style % len(COLOURS)], xerr=spread.deviation,
-                      ecolor=INK, error_kw={"elinewidth": 0.8})  # fmt: skip
+            axes.barh(
+                k,
+                spread.mean,
+                height=0.55,
+                color=COLOURS[g.style % len(COLOURS)],
+                xerr=spread.deviation,
+                ecolor=INK,
+                error_kw={"elinewidth": 0.8},
+            )
             base = baseline(g, groups)
             before = per_round(base, "cpu_seconds") if base else None
             times = f" = {spread.mean / before.mean:.2f} × FedAvg" if before and before.mean else ""
-            axes.annotate(digits(spread.mean) + times, (spread.mean + (spread.deviation or 0), k), (5, 0),
-                          textcoords="offset points", va="center", fontsize=8)  # fmt: skip
+            axes.annotate(
+                digits(spread.mean) + times,
+                (spread.mean + (spread.deviation or 0), k),
+                (5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
         flip_over(axes, [short_label(g, groups) for g, _ in there])
         axes.set_xlim(0, 1.45 * max(spread.mean for _, spread in there) or 1)
         axes.set_xlabel("seconds")
@@ -96,7 +135,9 @@ def compare(
     names = list(dict.fromkeys(key for _, v in there for key in v))
     with look():
         many = len(names) > MANY
-        figure, axes = canvas(title, subtitle(groups), 3.4 if many else tall(len(names)) + 0.12 * len(there))
+        figure, axes = canvas(
+            title, subtitle(groups), 3.4 if many else tall(len(names)) + 0.12 * len(there)
+        )
         for g, found in there:
             if many:
                 axes.plot(
@@ -124,7 +165,9 @@ def compare(
             axes.grid(axis="y", visible=True)
             axes.set_xlabel(what)
         legend(figure, axes)
-        ends = ", ".join(f"{g.label} from {min(v.values()):.3g} to {max(v.values()):.3g}" for g, v in there)
+        ends = ", ".join(
+            f"{g.label} from {min(v.values()):.3g} to {max(v.values()):.3g}" for g, v in there
+        )
         return picture(name, figure, said, f"Dot chart, {what}: {ends}.")
 
 
@@ -135,22 +178,38 @@ def classes(name: str, groups: list[Group]) -> Picture | None:
         right = [] if shares is None else [float(share) for share in 100 * shares.diagonal()]
         values.append(dict(zip(g.class_names(len(right)), right, strict=True)))
     said = "The share of the test samples of each class that the final model recognises, over all seeds."
-    return compare(name, groups, "Accuracy per class", "test accuracy of the class, %", values, said)
+    return compare(
+        name, groups, "Accuracy per class", "test accuracy of the class, %", values, said
+    )
 
 
 def parties(name: str, groups: list[Group], key: str) -> Picture | None:
     """One of the facts that are known per party at the end of a run."""
     title, what, said = {
-        "accuracy": ("Accuracy per party", "accuracy on the party's own data, %",
-                     "The final global model on each party's own training data, mean over seeds."),
-        "held-out": ("Accuracy per party, held out", "accuracy on what the party holds out, %",
-                     "The final global model on the test samples that each party holds out, mean over seeds."),
-        "distance": ("Distance per party", "distance ||w_i - w||",
-                     "How far each party's last local model ended from the global one, mean over seeds."),
-        "similarity": ("Similarity of representations", "mean cosine of z and z_glob",
-                       "How alike the last local and the global model represent test samples; 1 is alike."),
-    }[key]  # fmt: skip
+        "accuracy": (
+            "Accuracy per party",
+            "accuracy on the party's own data, %",
+            "The final global model on each party's own training data, mean over seeds.",
+        ),
+        "held-out": (
+            "Accuracy per party, held out",
+            "accuracy on what the party holds out, %",
+            "The final global model on the test samples that each party holds out, mean over seeds.",
+        ),
+        "distance": (
+            "Distance per party",
+            "distance ||w_i - w||",
+            "How far each party's last local model ended from the global one, mean over seeds.",
+        ),
+        "similarity": (
+            "Similarity of representations",
+            "mean cosine of z and z_glob",
+            "How alike the last local and the global model represent test samples; 1 is alike.",
+        ),
+    }[key]
     factor = 100 if key in ("accuracy", "held-out") else 1
     found = [held_out(g) if key == "held-out" else party_values(g, key) for g in groups]
-    values = [{g.party(p): factor * v for p, v in of.items()} for g, of in zip(groups, found, strict=True)]
+    values = [
+        {g.party(p): factor * v for p, v in of.items()} for g, of in zip(groups, found, strict=True)
+    ]
     return compare(name, groups, title, what, values, said)

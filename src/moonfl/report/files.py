@@ -23,5 +23,7 @@ def replace_report(out: Path, files: dict[str, bytes], page: bytes) -> Path:
             (out / name).unlink(missing_ok=True)
     except (OSError, RunError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"the report cannot be written to {out}: {reason}; choose another folder") from None
+        raise InputError(
+            f"the report cannot be written to {out}: {reason}; choose another folder"
+        ) from None
     return old

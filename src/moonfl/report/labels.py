@@ -5,12 +5,30 @@ from typing import Any
 
 from .checks import Fact
 
-NAMES = {"moon": "MOON", "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "fednova": "FedNova",
-         "feddyn": "FedDyn", "solo": "SOLO"}  # fmt: skip
+NAMES = {
+    "moon": "MOON",
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "fednova": "FedNova",
+    "feddyn": "FedDyn",
+    "solo": "SOLO",
+}
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet"}
 FEDAVG = ("fedavg", "average")
 WEIGHTS = ("algorithm.mu", "algorithm.alpha")  # always named: papers do
-FIRST = ("dataset", "partition", "beta", "parties", "sample_fraction", "epochs", "rounds", "model", "head", "lr")
+FIRST = (
+    "dataset",
+    "partition",
+    "beta",
+    "parties",
+    "sample_fraction",
+    "epochs",
+    "rounds",
+    "model",
+    "head",
+    "lr",
+)
 NEVER = ("seed", "data_dir", "scale")
 
 
@@ -24,9 +42,15 @@ def order(settings: Fact, federated: bool) -> tuple[Any, ...]:
     """By setting, then MOON, FedAvg and the others; what is not federated last. Numbers as numbers."""
     name = str(settings["algorithm.name"])
     place = list(NAMES).index(name) if name in NAMES else len(NAMES) - 1.5
-    plain = [(k, v) for k, v in sorted(settings.items()) if isinstance(v, (str, int, float)) and k not in NEVER]
+    plain = [
+        (k, v)
+        for k, v in sorted(settings.items())
+        if isinstance(v, (str, int, float)) and k not in NEVER
+    ]
     values = [(k, (1, 0.0, v) if isinstance(v, str) else (0, float(v), "")) for k, v in plain]
-    shared, own = ([pair for pair in values if ("." in pair[0]) is dotted] for dotted in (False, True))
+    shared, own = (
+        [pair for pair in values if ("." in pair[0]) is dotted] for dotted in (False, True)
+    )
     return (
         str(settings["dataset"]),
         not federated,
@@ -54,11 +78,24 @@ def method_labels(all_settings: list[Fact], federated: list[bool]) -> list[str]:
     labels = []
     for base, settings, counts in zip(bases, all_settings, federated, strict=True):
         peers = [other for b, other in zip(bases, all_settings, strict=True) if b == base]
-        own = [key for key in settings if key.startswith(("algorithm.", "server.")) and not key.endswith(".name")]
-        named = [
-            key for key in own if (key in WEIGHTS and counts) or repr(settings[key]) not in said_by_all(key, peers)
+        own = [
+            key
+            for key in settings
+            if key.startswith(("algorithm.", "server.")) and not key.endswith(".name")
         ]
-        labels.append(" ".join([base, *(f"{key.removeprefix('algorithm.')}={show(settings[key])}" for key in named)]))
+        named = [
+            key
+            for key in own
+            if (key in WEIGHTS and counts) or repr(settings[key]) not in said_by_all(key, peers)
+        ]
+        labels.append(
+            " ".join(
+                [
+                    base,
+                    *(f"{key.removeprefix('algorithm.')}={show(settings[key])}" for key in named),
+                ]
+            )
+        )
     return labels
 
 
@@ -68,14 +105,17 @@ def said_by_all(key: str, peers: list[Fact]) -> set[str | None]:
     return values if len(values) == 1 else {usual(key, peers)}
 
 
-def distinguish(all_settings: list[Fact], federated: list[bool], length: tuple[str, ...]) -> list[str]:
+def distinguish(
+    all_settings: list[Fact], federated: list[bool], length: tuple[str, ...]
+) -> list[str]:
     """For each group the settings beside the method that are needed to tell the federated ones apart."""
     compared = [s for s, f in zip(all_settings, federated, strict=True) if f] or all_settings
     keys = {key for s in compared for key in s if "." not in key and key not in NEVER}
     chosen: list[str] = []
     for key in [*FIRST, *sorted(keys - set(FIRST))]:
         before, after = (
-            len({repr([s.get(k) for k in k_list]) for s in compared}) for k_list in (chosen, [*chosen, key])
+            len({repr([s.get(k) for k in k_list]) for s in compared})
+            for k_list in (chosen, [*chosen, key])
         )
         if after > before:
             chosen.append(key)
@@ -85,7 +125,9 @@ def distinguish(all_settings: list[Fact], federated: list[bool], length: tuple[s
         named = [key for key in unusual if key in settings and (counts or key not in length)]
         texts.append(
             " ".join(
-                DATASETS.get(settings[k], show(settings[k])) if k == "dataset" else f"{k}={show(settings[k])}"
+                DATASETS.get(settings[k], show(settings[k]))
+                if k == "dataset"
+                else f"{k}={show(settings[k])}"
                 for k in named
             )
         )

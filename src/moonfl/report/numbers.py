@@ -27,7 +27,9 @@ def spread(values: Any) -> Spread | None:
     there = np.asarray([v for v in values if v is not None and math.isfinite(v)], dtype=float)
     if not len(there):
         return None
-    return Spread(float(there.mean()), float(there.std(ddof=1)) if len(there) > 1 else None, len(there))
+    return Spread(
+        float(there.mean()), float(there.std(ddof=1)) if len(there) > 1 else None, len(there)
+    )
 
 
 def band(values: Floats) -> tuple[Floats, Floats]:
@@ -52,7 +54,9 @@ def at_end(g: Group, key: str) -> Spread | None:
 
 def of_chosen(g: Group) -> Spread | None:
     """Test accuracy of the round that validation samples choose."""
-    return spread(fact["accuracy"] for rounds in g.counted() if (fact := chosen(rounds)) is not None)
+    return spread(
+        fact["accuracy"] for rounds in g.counted() if (fact := chosen(rounds)) is not None
+    )
 
 
 def bests(g: Group) -> list[tuple[float, int]]:
@@ -80,7 +84,9 @@ def reach(g: Group, target: float) -> list[Reach | None]:
 
 
 def reached(rounds: list[Fact], target: float) -> Reach | None:
-    first = next((n for n, fact in enumerate(rounds, 1) if fact.get("accuracy", -1) >= target), None)
+    first = next(
+        (n for n, fact in enumerate(rounds, 1) if fact.get("accuracy", -1) >= target), None
+    )
     return None if first is None else Reach(first, sent(rounds[:first]))
 
 
@@ -92,7 +98,9 @@ def sent(rounds: list[Fact]) -> float | None:
 
 def rounds_and_bytes(hits: list[Reach | None]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Two cells of a table, by seed."""
-    return tuple(h.round if h else NOT_REACHED for h in hits), tuple(h.bytes if h else NOT_REACHED for h in hits)
+    return tuple(h.round if h else NOT_REACHED for h in hits), tuple(
+        h.bytes if h else NOT_REACHED for h in hits
+    )
 
 
 def targets(groups: list[Group], given: float | None) -> dict[str, float]:
@@ -133,7 +141,11 @@ def held_out(g: Group) -> dict[int, float]:
 
 def confusion(g: Group) -> Floats | None:
     """Row-wise shares, the test sets of all seeds together."""
-    tables = [np.asarray(run.final["confusion"], dtype=float) for run in g.runs if "confusion" in run.final]
+    tables = [
+        np.asarray(run.final["confusion"], dtype=float)
+        for run in g.runs
+        if "confusion" in run.final
+    ]
     if not tables or len({t.shape for t in tables}) > 1:
         return None
     whole = np.sum(tables, axis=0)
@@ -146,7 +158,10 @@ def drifts(g: Group) -> tuple[Floats, Floats] | None:
     mean, deviation = np.empty(g.length), np.empty(g.length)
     for t in range(g.length):
         values = [
-            row["drift"] for run in g.runs for row in run.rounds[t].get("parties", []) if row.get("drift") is not None
+            row["drift"]
+            for run in g.runs
+            for row in run.rounds[t].get("parties", [])
+            if row.get("drift") is not None
         ]
         if not values:
             return None

@@ -36,7 +36,17 @@ def page(groups: list[Group], parts: list[Section], headlines: list[str], notes:
         f"<title>{escape(title)}</title>",
         f"<style>\n{STYLE.read_text(encoding='utf-8')}</style>",
     ]
-    lines = ["<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body>", "</html>"]
+    lines = [
+        "<!doctype html>",
+        '<html lang="en">',
+        "<head>",
+        *head,
+        "</head>",
+        "<body>",
+        *body,
+        "</body>",
+        "</html>",
+    ]
     return "\n".join(filter(None, lines)) + "\n"
 
 
@@ -87,7 +97,9 @@ def table(t: Table) -> str:
     )
     note = f'<p class="note">{escape(t.note)} {files(t.name, ("csv", "md"))}</p>'
     if t.folded:
-        return f'<details class="table"><summary>{escape(t.title)}</summary>{grid}{note}</details>\n'
+        return (
+            f'<details class="table"><summary>{escape(t.title)}</summary>{grid}{note}</details>\n'
+        )
     return f'<div class="table"><h3>{escape(t.title)}</h3>{grid}{note}</div>\n'
 
 

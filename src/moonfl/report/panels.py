@@ -16,7 +16,9 @@ def panels(groups: list[Group]) -> list[list[Group]]:
             fields.setdefault(g.family() if several else g.dataset, []).append(g)
     for g in groups:
         if not g.federated:
-            near = [field for field in fields.values() if field[0].family(LENGTH) == g.family(LENGTH)]
+            near = [
+                field for field in fields.values() if field[0].family(LENGTH) == g.family(LENGTH)
+            ]
             for field in near or [fields.setdefault(g.dataset, [])]:
                 field.append(g)
     return [part for field in fields.values() for part in chunks(field)]
@@ -36,5 +38,7 @@ def chunks(field: list[Group]) -> list[list[Group]]:
 def baseline(g: Group, groups: list[Group]) -> Group | None:
     """FedAvg under the same settings; without federation those of length are not compared."""
     without = () if g.federated else LENGTH
-    same = [other for other in groups if other.is_fedavg and other.family(without) == g.family(without)]
+    same = [
+        other for other in groups if other.is_fedavg and other.family(without) == g.family(without)
+    ]
     return same[0] if len(same) == 1 and same[0] is not g else None

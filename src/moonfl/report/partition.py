@@ -20,11 +20,16 @@ LONGEST = 16  # characters of a party's name in a heat map
 def table(counts: NDArray[np.int64], classes: tuple[str, ...], names: tuple[str, ...] = ()) -> str:
     """Samples of each class at each party (`names`, where they have any); many classes are rows, few are columns."""
     parties = names or [f"party {i}" for i in range(len(counts))]
-    rows = [["", *classes, "all"], *([name, *row, row.sum()] for name, row in zip(parties, counts, strict=True))]
+    rows = [
+        ["", *classes, "all"],
+        *([name, *row, row.sum()] for name, row in zip(parties, counts, strict=True)),
+    ]
     if len(classes) > MAX_COLUMNS:
         rows = [list(column) for column in zip(*rows, strict=True)]
     widths = [max(6, *(len(str(row[k])) for row in rows)) for k in range(len(rows[0]))]
-    lines = ["  ".join(str(cell).rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    lines = [
+        "  ".join(str(cell).rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows
+    ]
     return "\n".join([*lines, sizes_of(counts)])
 
 
@@ -39,7 +44,11 @@ def check_format(path: Path) -> None:
 
 
 def draw(
-    counts: NDArray[np.int64], classes: tuple[str, ...], title: str, subtitle: str = "", names: tuple[str, ...] = ()
+    counts: NDArray[np.int64],
+    classes: tuple[str, ...],
+    title: str,
+    subtitle: str = "",
+    names: tuple[str, ...] = (),
 ) -> "Figure":
     parties, num_classes = counts.shape
     with look():
@@ -50,10 +59,17 @@ def draw(
             figure.colorbar(image, ax=axes, label="samples")
             return figure
         turned = max(map(len, classes)) > 3
-        axes.set_xticks(range(num_classes), classes, rotation=40 if turned else 0, ha="right" if turned else "center")
+        axes.set_xticks(
+            range(num_classes),
+            classes,
+            rotation=40 if turned else 0,
+            ha="right" if turned else "center",
+        )
         axes.set_yticks(range(parties), [cut(name) for name in names] or None)
         for (i, k), n in np.ndenumerate(counts):
-            axes.text(k, i, str(n), ha="center", va="center", fontsize=7, color=on_shade(n / counts.max()))
+            axes.text(
+                k, i, str(n), ha="center", va="center", fontsize=7, color=on_shade(n / counts.max())
+            )
     return figure
 
 
@@ -62,14 +78,20 @@ def cut(name: str) -> str:
 
 
 def heat_map(
-    counts: NDArray[np.int64], classes: tuple[str, ...], title: str, path: Path, names: tuple[str, ...] = ()
+    counts: NDArray[np.int64],
+    classes: tuple[str, ...],
+    title: str,
+    path: Path,
+    names: tuple[str, ...] = (),
 ) -> None:
     """Draw to `path`, PNG or SVG by its ending."""
     check_format(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as temporary, look():
-            draw(counts, classes, title, names=names).savefig(temporary, format=path.suffix[1:], dpi=200)
+            draw(counts, classes, title, names=names).savefig(
+                temporary, format=path.suffix[1:], dpi=200
+            )
     except (OSError, RunError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"the heat map {path} cannot be written: {reason}") from None

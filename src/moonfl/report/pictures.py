@@ -26,7 +26,9 @@ class Picture:
     def inline(self) -> str:
         """Takes the page's colours and width; its ids are its own among all figures of the page."""
         svg = self.svg[self.svg.index("<svg") :]
-        svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+        svg = re.sub(
+            r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL
+        )
         svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
         svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{self.name}-", svg)
         for k, colour in enumerate(COLOURS):
@@ -64,6 +66,11 @@ def shorter(svg: str) -> str:
 def with_limits(svg: str, figure: "Figure") -> str:
     """What the axes' frame spans, so that a program can read values back from the drawing."""
     axes = figure.axes[0]
-    spans = (f'data-{k}="{low!r} {high!r}"' for k, (low, high) in
-             (("xlim", map(float, axes.get_xlim())), ("ylim", map(float, axes.get_ylim()))))  # fmt: skip
+    spans = (
+        f'data-{k}="{low!r} {high!r}"'
+        for k, (low, high) in (
+            ("xlim", map(float, axes.get_xlim())),
+            ("ylim", map(float, axes.get_ylim())),
+        )
+    )
     return svg.replace('<g id="axes">', f'<g id="axes" {" ".join(spans)}>', 1)

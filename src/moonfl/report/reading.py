@@ -16,7 +16,9 @@ def text_of(path: Path) -> str:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from None
+        raise InputError(
+            f"{path} is not text in UTF-8: {error.reason} at byte {error.start}"
+        ) from None
 
 
 def read_toml(path: Path) -> Fact:

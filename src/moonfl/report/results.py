@@ -3,11 +3,27 @@
 from typing import Any
 
 from .groups import SMALL, Group
-from .numbers import at_end, bests, difference, final, of_chosen, per_round, reach, rounds_and_bytes, spread, targets
+from .numbers import (
+    at_end,
+    bests,
+    difference,
+    final,
+    of_chosen,
+    per_round,
+    reach,
+    rounds_and_bytes,
+    spread,
+    targets,
+)
 from .panels import baseline
 from .tables import Column, Table, digits, percent, points, size, whole
 
-SOMETIMES = ("macro-F1, %", "balanced, %", "chosen, %", "deviation over parties, %")  # columns that runs may lack
+SOMETIMES = (
+    "macro-F1, %",
+    "balanced, %",
+    "chosen, %",
+    "deviation over parties, %",
+)  # columns that runs may lack
 SEEDS = "± is the standard deviation over seeds (n - 1 below)."
 
 
@@ -25,10 +41,22 @@ def rounds_of(g: Group) -> str:
     return str(longest) if g.length == longest else f"{g.length} to {longest}"
 
 
-def made(name: str, title: str, columns: tuple[Column, ...], rows: list[tuple[Any, ...]], note: str) -> Table:
+def made(
+    name: str, title: str, columns: tuple[Column, ...], rows: list[tuple[Any, ...]], note: str
+) -> Table:
     """Without what no run has of what runs may lack."""
-    keep = [k for k, c in enumerate(columns) if c.name not in SOMETIMES or any(row[k] is not None for row in rows)]
-    return Table(name, title, tuple(columns[k] for k in keep), [tuple(row[k] for k in keep) for row in rows], note)
+    keep = [
+        k
+        for k, c in enumerate(columns)
+        if c.name not in SOMETIMES or any(row[k] is not None for row in rows)
+    ]
+    return Table(
+        name,
+        title,
+        tuple(columns[k] for k in keep),
+        [tuple(row[k] for k in keep) for row in rows],
+        note,
+    )
 
 
 def accuracy(groups: list[Group]) -> Table:
@@ -36,20 +64,39 @@ def accuracy(groups: list[Group]) -> Table:
     for g in groups:
         best = bests(g)
         parties = at_end(g, "accuracy_std")
-        rows.append((
-            g.label, final(g), at_end(g, "macro_f1"), at_end(g, "balanced_accuracy"), of_chosen(g),
-            spread(a for a, _ in best), tuple(t for _, t in best), len(g.runs), rounds_of(g),
-            parties.mean if parties else None,
-        ))  # fmt: skip
+        rows.append(
+            (
+                g.label,
+                final(g),
+                at_end(g, "macro_f1"),
+                at_end(g, "balanced_accuracy"),
+                of_chosen(g),
+                spread(a for a, _ in best),
+                tuple(t for _, t in best),
+                len(g.runs),
+                rounds_of(g),
+                parties.mean if parties else None,
+            )
+        )
     columns = (
-        Column("method"), Column("final accuracy, %", percent), Column("macro-F1, %", percent),
-        Column("balanced, %", percent), Column("chosen, %", percent), Column("best accuracy, %", percent),
-        Column("best round, by seed", whole), Column("seeds", whole), Column("rounds", whole),
+        Column("method"),
+        Column("final accuracy, %", percent),
+        Column("macro-F1, %", percent),
+        Column("balanced, %", percent),
+        Column("chosen, %", percent),
+        Column("best accuracy, %", percent),
+        Column("best round, by seed", whole),
+        Column("seeds", whole),
+        Column("rounds", whole),
         Column("deviation over parties, %", percent),
-    )  # fmt: skip
+    )
     note = "Final is the last round's, as macro-F1 and balanced accuracy are; best is the highest of any round, which "
     note += "needs the test set to be found."
-    note += " Chosen is the round that is best on the validation samples." if any(map(of_chosen, groups)) else ""
+    note += (
+        " Chosen is the round that is best on the validation samples."
+        if any(map(of_chosen, groups))
+        else ""
+    )
     return made("accuracy", titled("Test accuracy", groups), columns, rows, f"{note} {SEEDS}")
 
 
@@ -62,10 +109,17 @@ def differences(groups: list[Group]) -> Table | None:
             rows.append((g.label, base.label, len(seeds), spread(values), tuple(values)))
     if not rows:
         return None
-    columns = (Column("method"), Column("minus"), Column("common seeds", whole),
-               Column("difference, points", points), Column("by seed", points))  # fmt: skip
+    columns = (
+        Column("method"),
+        Column("minus"),
+        Column("common seeds", whole),
+        Column("difference, points", points),
+        Column("by seed", points),
+    )
     note = f"Final accuracy of the method minus FedAvg's at the same seed and settings. {SEEDS}"
-    return Table("differences", titled("Difference to FedAvg, paired by seed", groups), columns, rows, note)
+    return Table(
+        "differences", titled("Difference to FedAvg, paired by seed", groups), columns, rows, note
+    )
 
 
 def to_target(groups: list[Group], given: float | None) -> Table | None:
@@ -79,13 +133,24 @@ def to_target(groups: list[Group], given: float | None) -> Table | None:
             rows.append((g.label, target, count, *rounds_and_bytes(hits)))
     if not rows:
         return None
-    columns = (Column("method"), Column("target, %", percent), Column("reached", whole),
-               Column("rounds, by seed", whole), Column("sent both ways, by seed", size))  # fmt: skip
-    source = "The target was given." if given is not None else (
-        "The target is the final accuracy of FedAvg, of the group with most rounds where the data set has several; "
-        "without one, the smallest final one."
-    )  # fmt: skip
-    return Table("target", titled("Rounds and bytes to a target accuracy", groups), columns, rows, source)
+    columns = (
+        Column("method"),
+        Column("target, %", percent),
+        Column("reached", whole),
+        Column("rounds, by seed", whole),
+        Column("sent both ways, by seed", size),
+    )
+    source = (
+        "The target was given."
+        if given is not None
+        else (
+            "The target is the final accuracy of FedAvg, of the group with most rounds where the data set has several; "
+            "without one, the smallest final one."
+        )
+    )
+    return Table(
+        "target", titled("Rounds and bytes to a target accuracy", groups), columns, rows, source
+    )
 
 
 def cost(groups: list[Group]) -> Table:
@@ -96,16 +161,29 @@ def cost(groups: list[Group]) -> Table:
         before = per_round(base, "cpu_seconds") if base and g.federated else None
         ratio = processor.mean / before.mean if processor and before and before.mean else None
         down, up = per_round(g, "bytes_down"), per_round(g, "bytes_up")
-        sent = spread(a.sum() + b.sum() for a, b in zip(g.told("bytes_down"), g.told("bytes_up"), strict=True))
-        rows.append((
-            g.label, seconds, processor, ratio, down.mean if down else None, up.mean if up else None,
-            sent.mean if sent else None,
-        ))  # fmt: skip
+        sent = spread(
+            a.sum() + b.sum() for a, b in zip(g.told("bytes_down"), g.told("bytes_up"), strict=True)
+        )
+        rows.append(
+            (
+                g.label,
+                seconds,
+                processor,
+                ratio,
+                down.mean if down else None,
+                up.mean if up else None,
+                sent.mean if sent else None,
+            )
+        )
     columns = (
-        Column("method"), Column("seconds a round", digits), Column("processor seconds a round", digits),
-        Column("processor time / FedAvg's", lambda v: f"{v:.2f}"), Column("sent to parties a round", size),
-        Column("sent back a round", size), Column("sent in all", size),
-    )  # fmt: skip
+        Column("method"),
+        Column("seconds a round", digits),
+        Column("processor seconds a round", digits),
+        Column("processor time / FedAvg's", lambda v: f"{v:.2f}"),
+        Column("sent to parties a round", size),
+        Column("sent back a round", size),
+        Column("sent in all", size),
+    )
     note = f"Bytes are the sum over the parties of a round, mean over seeds. {SEEDS}"
     return Table("cost", titled("Cost", groups), columns, rows, note)
 
@@ -119,14 +197,33 @@ def short(groups: list[Group], given: float | None) -> Table:
         gain = spread(difference(g, base)[1]) if base else None
         best = spread(a for a, _ in bests(g))
         hits = reach(g, goal[g.dataset]) if g.federated else []
-        rows.append((
-            g.label, len(g.runs), rounds_of(g), final(g), at_end(g, "macro_f1"), at_end(g, "balanced_accuracy"), best,
-            gain, rounds_and_bytes(hits)[0], per_round(g, "cpu_seconds"),
-        ))  # fmt: skip
+        rows.append(
+            (
+                g.label,
+                len(g.runs),
+                rounds_of(g),
+                final(g),
+                at_end(g, "macro_f1"),
+                at_end(g, "balanced_accuracy"),
+                best,
+                gain,
+                rounds_and_bytes(hits)[0],
+                per_round(g, "cpu_seconds"),
+            )
+        )
     columns = (
-        Column("method"), Column("seeds", whole), Column("rounds", whole), Column("final, %", percent),
-        Column("macro-F1, %", percent), Column("balanced, %", percent), Column("best, %", percent),
-        Column("minus FedAvg", points), Column("rounds to target", whole), Column("cpu s/round", digits),
-    )  # fmt: skip
+        Column("method"),
+        Column("seeds", whole),
+        Column("rounds", whole),
+        Column("final, %", percent),
+        Column("macro-F1, %", percent),
+        Column("balanced, %", percent),
+        Column("best, %", percent),
+        Column("minus FedAvg", points),
+        Column("rounds to target", whole),
+        Column("cpu s/round", digits),
+    )
     ends = "; ".join(f"{name} {percent(value)} %" for name, value in goal.items())
-    return made("short", titled("Test accuracy", groups), columns, rows, f"\nTarget: {ends}. {SEEDS}")
+    return made(
+        "short", titled("Test accuracy", groups), columns, rows, f"\nTarget: {ends}. {SEEDS}"
+    )

@@ -35,13 +35,19 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return stopping.finished(int(self.settings["rounds"]), self.settings.get("patience"), self.rounds)
+        return stopping.finished(
+            int(self.settings["rounds"]), self.settings.get("patience"), self.rounds
+        )
 
     @property
     def shortfall(self) -> str:
         """Of a run that is not finished: what it is."""
         if self.diverged:
-            return f"diverged after round {len(self.rounds)}" if self.rounds else "diverged in its first round"
+            return (
+                f"diverged after round {len(self.rounds)}"
+                if self.rounds
+                else "diverged in its first round"
+            )
         return "is unfinished" if self.rounds else "has no finished round yet"
 
     @property
@@ -53,7 +59,9 @@ def load(paths: list[Path]) -> tuple[list[Run], list[str]]:
     """Every run in or under the paths that has a finished round, and notes on those that have none."""
     found = find(paths)
     if not found:
-        raise InputError(f"no run in {', '.join(map(str, paths))}; a run is a folder with experiment.toml in it")
+        raise InputError(
+            f"no run in {', '.join(map(str, paths))}; a run is a folder with experiment.toml in it"
+        )
     runs = [read(path) for path in found]
     kept = [run for run in runs if run.rounds]
     empty = [f"{run.path} {run.shortfall} and is left out." for run in runs if not run.rounds]
@@ -67,7 +75,9 @@ def find(paths: list[Path]) -> list[Path]:
     found: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
-            raise InputError(f"{path} is not a folder; give run directories, or folders that hold some")
+            raise InputError(
+                f"{path} is not a folder; give run directories, or folders that hold some"
+            )
         for folder, inner, files in os.walk(path):
             inner.sort()
             if "experiment.toml" in files:
@@ -83,11 +93,15 @@ def read(path: Path) -> Run:
     texts = {key: checks.texts(values.pop(key, {}), key, noted) for key in TEXTS}
     settings: Fact = {}
     for key, value in values.items():
-        settings |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
+        settings |= (
+            {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
+        )
     checks.settings(settings, noted)
     partition, final = read_json(dealt), read_json(last) or {}
     if partition is not None:
         checks.partition(partition, dealt)
     checks.final(final, (partition or {}).get("classes"), last)
     rounds, diverged = read_rounds(path / "rounds.jsonl"), (path / "diverged.txt").exists()
-    return Run(path, settings, **texts, rounds=rounds, partition=partition, final=final, diverged=diverged)
+    return Run(
+        path, settings, **texts, rounds=rounds, partition=partition, final=final, diverged=diverged
+    )

@@ -61,8 +61,10 @@ def plain(table: Table) -> str:
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     lines = []
     for row in rows:
-        cells = [cell.rjust(w) if table.numeric(k) else cell.ljust(w)
-                 for k, (cell, w) in enumerate(zip(row, widths, strict=True))]  # fmt: skip
+        cells = [
+            cell.rjust(w) if table.numeric(k) else cell.ljust(w)
+            for k, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join([table.title, "", *lines, *([table.note] if table.note else [])])
 
@@ -71,23 +73,42 @@ def markdown(table: Table) -> str:
     def line(cells: list[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
-    body = [[f"**{cell}**" if (i, k) in table.marked else cell for k, cell in enumerate(row)]
-            for i, row in enumerate(table.cells())]  # fmt: skip
-    rule = "|" + "|".join("---:" if table.numeric(k) else "---" for k in range(len(table.columns))) + "|"
+    body = [
+        [f"**{cell}**" if (i, k) in table.marked else cell for k, cell in enumerate(row)]
+        for i, row in enumerate(table.cells())
+    ]
+    rule = (
+        "|"
+        + "|".join("---:" if table.numeric(k) else "---" for k in range(len(table.columns)))
+        + "|"
+    )
     head = [f"**{table.title}**", "", line([c.name for c in table.columns]), rule]
     return "\n".join([*head, *map(line, body), *(["", table.note] if table.note else [])]) + "\n"
 
 
 def comma_separated(table: Table) -> str:
     """A Spread becomes two columns, the mean and the deviation."""
-    spreads = {k for k in range(len(table.columns)) if any(isinstance(row[k], Spread) for row in table.rows)}
+    spreads = {
+        k
+        for k in range(len(table.columns))
+        if any(isinstance(row[k], Spread) for row in table.rows)
+    }
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([name for k, c in enumerate(table.columns)
-                     for name in ([c.name, f"{c.name}: deviation"] if k in spreads else [c.name])])  # fmt: skip
+    writer.writerow(
+        [
+            name
+            for k, c in enumerate(table.columns)
+            for name in ([c.name, f"{c.name}: deviation"] if k in spreads else [c.name])
+        ]
+    )
     for row in table.rows:
         writer.writerow(
-            [cell for k, (c, v) in enumerate(zip(table.columns, row, strict=True)) for cell in raw(c, v, k in spreads)]
+            [
+                cell
+                for k, (c, v) in enumerate(zip(table.columns, row, strict=True))
+                for cell in raw(c, v, k in spreads)
+            ]
         )
     return out.getvalue()
 

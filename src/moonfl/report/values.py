@@ -35,26 +35,38 @@ def accuracy_by(
             mark(axes, values.index(best), "the paper's best")
         if len(lines) > 1:
             legend(figure, axes)
-        said = f"Test accuracy by {across}: mean over seeds, with the deviation over seeds as a bar."
+        said = (
+            f"Test accuracy by {across}: mean over seeds, with the deviation over seeds as a bar."
+        )
         said += f" Shaded: {best}, the paper's best." if best else ""
         show = Column("", percent).text
         ends = "; ".join(
-            f"{label}: " + ", ".join(f"{show(s)} at {v}" for v, s in zip(values, found, strict=True) if s)
+            f"{label}: "
+            + ", ".join(f"{show(s)} at {v}" for v, s in zip(values, found, strict=True) if s)
             for label, found in lines.items()
         )
-        return picture(name, figure, said, f"Line chart of test accuracy by {across}. In %: {ends}.")
+        return picture(
+            name, figure, said, f"Line chart of test accuracy by {across}. In %: {ends}."
+        )
 
 
 def line(axes: "Axes", beside: float, label: str, found: list[Spread | None], style: int) -> None:
     mean = np.array([np.nan if s is None else 100 * s.mean for s in found])
     deviation = [0.0 if s is None or s.deviation is None else 100 * s.deviation for s in found]
     axes.errorbar(
-        np.arange(len(found)) + beside, mean, yerr=deviation if any(deviation) else None, label=label, capsize=2.5,
-        elinewidth=0.9, **line_style(style) | marker_style(style),
-    )  # fmt: skip
+        np.arange(len(found)) + beside,
+        mean,
+        yerr=deviation if any(deviation) else None,
+        label=label,
+        capsize=2.5,
+        elinewidth=0.9,
+        **line_style(style) | marker_style(style),
+    )
 
 
 def mark(axes: "Axes", place: int, text: str) -> None:
     axes.axvspan(place - 0.3, place + 0.3, color=GRID, alpha=0.5, lw=0)
     axes.margins(y=0.16)
-    axes.annotate(text, (place, 0.985), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=8)
+    axes.annotate(
+        text, (place, 0.985), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=8
+    )

@@ -25,7 +25,10 @@ def head(dataset: str) -> list[Entry]:
 
 def iid(dataset: str) -> list[Entry]:
     paper = {0.1: "73.6", 1.0: "73.6", 5.0: "73.0", 10.0: "72.8"}
-    made = [Entry(f"MOON, mu {mu:g}", {"": moon(dataset, mu=mu, partition="iid")}, paper[mu]) for mu in paper]
+    made = [
+        Entry(f"MOON, mu {mu:g}", {"": moon(dataset, mu=mu, partition="iid")}, paper[mu])
+        for mu in paper
+    ]
     return [*made, entry(dataset, "fedavg", "73.4", partition="iid")]
 
 
@@ -38,26 +41,42 @@ def mu(dataset: str) -> list[Entry]:
     made = [entry(dataset, "fedavg", paper[0], row="0 (FedAvg)")]
     values = (0.1, 1.0, 5.0, 10.0)
     return made + [
-        Entry(f"{mu:g}", {"": moon(dataset, mu=mu)}, number) for mu, number in zip(values, paper[1:], strict=True)
+        Entry(f"{mu:g}", {"": moon(dataset, mu=mu)}, number)
+        for mu, number in zip(values, paper[1:], strict=True)
     ]
 
 
 def temperature(dataset: str) -> list[Entry]:
     best = {"cifar10": 0.5, "cifar100": 1.0, "tiny-imagenet": 0.5}[dataset]
-    return [Entry(f"tau {tau:g}", {"": moon(dataset, tau=tau)}, best=tau == best) for tau in (0.1, 0.5, 1.0)]
+    return [
+        Entry(f"tau {tau:g}", {"": moon(dataset, tau=tau)}, best=tau == best)
+        for tau in (0.1, 0.5, 1.0)
+    ]
 
 
 def dimension(dataset: str) -> list[Entry]:
     best = {"cifar10": 128, "cifar100": 256, "tiny-imagenet": 128}[dataset]
-    return [Entry(f"{size}", {"": moon(dataset, out_dim=size)}, best=size == best) for size in (64, 128, 256)]
+    return [
+        Entry(f"{size}", {"": moon(dataset, out_dim=size)}, best=size == best)
+        for size in (64, 128, 256)
+    ]
 
 
 def fedavgm(dataset: str) -> list[Entry]:
     paper, values = SETTINGS[dataset].accuracy, (0.1, 0.7, 0.9)
     made = [entry(dataset, method, plain(dataset, method)) for method in ("fedavg", "moon")]
     for method, row in (("fedavg", "FedAvgM"), ("moon", "MOON + FedAvgM")):
-        grid = {f"momentum {b:g}": replace(preset(dataset, method), server=Momentum(momentum=b)) for b in values}
-        made.append(Entry(row, grid, paper["fedavgm" if method == "fedavg" else "moon-fedavgm"].removesuffix(" %")))
+        grid = {
+            f"momentum {b:g}": replace(preset(dataset, method), server=Momentum(momentum=b))
+            for b in values
+        }
+        made.append(
+            Entry(
+                row,
+                grid,
+                paper["fedavgm" if method == "fedavg" else "moon-fedavgm"].removesuffix(" %"),
+            )
+        )
     return made
 
 
@@ -73,7 +92,11 @@ def seconds(dataset: str) -> list[Entry]:
 def negatives(dataset: str) -> list[Entry]:
     paper = {1: "69.1", 2: "67.2", 5: "67.7", 100: "63.5"}
     return [
-        Entry(f"k = {k}", {f"mu {mu:g}": moon(dataset, mu=mu, negatives=k) for mu in (0.1, 1.0, 5.0, 10.0)}, number)
+        Entry(
+            f"k = {k}",
+            {f"mu {mu:g}": moon(dataset, mu=mu, negatives=k) for mu in (0.1, 1.0, 5.0, 10.0)},
+            number,
+        )
         for k, number in paper.items()
     ]
 
@@ -88,4 +111,7 @@ def statistics(dataset: str) -> list[Entry]:
 
 
 def distributions(dataset: str) -> list[Entry]:
-    return [Entry(f"beta {beta:g}", {"": replace(preset(dataset, "fedavg"), beta=beta)}) for beta in (0.5, 0.1, 5.0)]
+    return [
+        Entry(f"beta {beta:g}", {"": replace(preset(dataset, "fedavg"), beta=beta)})
+        for beta in (0.5, 0.1, 5.0)
+    ]

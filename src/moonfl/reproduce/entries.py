@@ -8,7 +8,13 @@ from ..experiment import Experiment
 from ..presets import PRESETS, SETTINGS
 
 DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
-METHODS = {"moon": "MOON", "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "solo": "SOLO"}
+METHODS = {
+    "moon": "MOON",
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "solo": "SOLO",
+}
 Kind = Literal["accuracy", "curves", "rounds", "seconds", "statistics", "distributions", "tsne"]
 
 
@@ -17,7 +23,9 @@ class Entry:
     """One number of a table: a row, a column, and the experiments behind it."""
 
     row: str
-    trials: dict[str, Experiment]  # by setting; where there are several, the best is reported, as in the paper
+    trials: dict[
+        str, Experiment
+    ]  # by setting; where there are several, the best is reported, as in the paper
     paper: str = ""  # as the paper prints it, in %; empty: the paper shows it in a figure only
     column: str = "accuracy"
     at: int | None = None  # read after this round; None: after the last
@@ -31,7 +39,9 @@ class Target:
     entries: Callable[[str], list[Entry]]  # of a data set
     datasets: tuple[str, ...] = DATASETS
     kind: Kind = "accuracy"
-    figure: str = ""  # accuracy by "rounds", t-SNE of "models", or accuracy by the setting of this name
+    figure: str = (
+        ""  # accuracy by "rounds", t-SNE of "models", or accuracy by the setting of this name
+    )
     seeds: int | None = None  # all that are run, however many are asked for
 
 
@@ -40,12 +50,19 @@ def preset(dataset: str, method: str) -> Experiment:
 
 
 def entry(
-    dataset: str, method: str, paper: str = "", row: str = "", column: str = "accuracy", at: int | None = None,
+    dataset: str,
+    method: str,
+    paper: str = "",
+    row: str = "",
+    column: str = "accuracy",
+    at: int | None = None,
     **changes: Any,
-) -> Entry:  # fmt: skip
+) -> Entry:
     """A method with the paper's best mu; `changes` go to the experiment. SOLO has its own length and no sampling."""
     if method == "solo":
-        changes = {key: value for key, value in changes.items() if key not in ("rounds", "sample_fraction")}
+        changes = {
+            key: value for key, value in changes.items() if key not in ("rounds", "sample_fraction")
+        }
     exp = replace(preset(dataset, method), **changes)
     return Entry(row or METHODS[method], {"": exp}, paper, column, at)
 
@@ -75,10 +92,15 @@ def small(exp: Experiment) -> Experiment:
     alone = not exp.algorithm.federated or exp.parties == 1
     epochs = exp.epochs // 10 if not exp.algorithm.federated else exp.epochs // 2
     return replace(
-        exp, dataset="digits", model=base.model, batch_size=base.batch_size, parties=min(exp.parties, 20),
+        exp,
+        dataset="digits",
+        model=base.model,
+        batch_size=base.batch_size,
+        parties=min(exp.parties, 20),
         rounds=exp.rounds if not exp.algorithm.federated else max(3, exp.rounds // 10),
-        epochs=max(1, exp.epochs if alone and exp.algorithm.federated else epochs), scale="small",
-    )  # fmt: skip
+        epochs=max(1, exp.epochs if alone and exp.algorithm.federated else epochs),
+        scale="small",
+    )
 
 
 def experiments(entries: list[Entry]) -> Iterator[Experiment]:

@@ -61,14 +61,25 @@ def listing(options: Options) -> str:
     for name, target in TARGETS.items():
         wanted = set()
         for dataset in datasets(name, options, required=False):
-            wanted |= {exp for e in target.entries(dataset) for exp in adapted(e, options).trials.values()}
+            wanted |= {
+                exp for e in target.entries(dataset) for exp in adapted(e, options).trials.values()
+            }
         trains = target.kind not in ("statistics", "distributions")
         seeds = seeds_of(target, options) if trains else 0
         workers = options.workers or num_cores()
-        total = sum(estimate(exp, costs) / min(workers, exp.parties_per_round()) for exp in wanted if trains) * seeds
+        total = (
+            sum(
+                estimate(exp, costs) / min(workers, exp.parties_per_round())
+                for exp in wanted
+                if trains
+            )
+            * seeds
+        )
         runs = len(wanted) * seeds
         lines.append(f"{name:14} {runs:5} {duration(total):>9}  {target.where}: {target.title}")
-    lines.append(f"{options.seeds} seeds a setting; runs that several targets share are run once, and counted in each;")
+    lines.append(
+        f"{options.seeds} seeds a setting; runs that several targets share are run once, and counted in each;"
+    )
     lines.append("estimates are of training alone, on a machine that does nothing else")
     lines.append(
         "where ResNet-50 takes too long: --model simple-cnn, which the tables then say; --dataset, --scale small"
@@ -93,11 +104,19 @@ def frozen_models(exp: Experiment, share: float) -> float:
     if exp.algorithm.contrast == "l2":
         number = 1.0
     else:
-        growing = min(exp.rounds, exp.algorithm.negatives / share)  # rounds in which a party gains negatives
-        held = share * growing * (growing - 1) / 2 + exp.algorithm.negatives * (exp.rounds - growing)
-        number = (held + exp.rounds - 1) / exp.rounds  # the global model is read from the second round on
+        growing = min(
+            exp.rounds, exp.algorithm.negatives / share
+        )  # rounds in which a party gains negatives
+        held = share * growing * (growing - 1) / 2 + exp.algorithm.negatives * (
+            exp.rounds - growing
+        )
+        number = (
+            held + exp.rounds - 1
+        ) / exp.rounds  # the global model is read from the second round on
     changing = exp.augment and DATA[exp.dataset].preparation.augments
-    return number if changing else number / exp.epochs  # of samples that always look alike, once a round
+    return (
+        number if changing else number / exp.epochs
+    )  # of samples that always look alike, once a round
 
 
 def calibrate(exp: Experiment) -> Cost:
@@ -112,12 +131,16 @@ def measure(exp: Experiment, batch: int) -> Cost:
     pixels = torch.randint(0, 256, (batch, *known.shape), dtype=torch.uint8)
     made = Examples(pixels, torch.arange(batch) % known.classes)
     data = Dataset(made, made, tuple(map(str, range(known.classes))), known.preparation)
-    plain, moon = (replace(exp, algorithm=method, parties=1, partition="iid") for method in (FedAvg(), MOON()))
+    plain, moon = (
+        replace(exp, algorithm=method, parties=1, partition="iid") for method in (FedAvg(), MOON())
+    )
     task, rng, rows = make_task(plain, data), seeds.rng(0, "augmentation"), torch.arange(batch)
     times = {
         "plain": quickest(step_of(plain, task, torch.channels_last, native=True, batch=batch)),
         "moon": quickest(step_of(moon, task, torch.channels_last, native=True, batch=batch)),
-        "prepare": quickest(lambda: task.preparation.batch(made.x, rows, rng if exp.augment else None)),
+        "prepare": quickest(
+            lambda: task.preparation.batch(made.x, rows, rng if exp.augment else None)
+        ),
     }
     frozen = max(0.0, times["moon"] - times["plain"]) / 2  # the global model and one negative
     return Cost((times["plain"] + times["prepare"]) / batch, frozen / batch)

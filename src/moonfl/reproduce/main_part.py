@@ -6,7 +6,12 @@ from ..algorithms import MOON, FedAvg, FedProx, Solo
 from ..presets import SETTINGS
 from .entries import METHODS, Entry, entry, federated, moon, plain, preset
 
-SCALES = ((50, 1.0, 100, 200), (50, 1.0, 200, 200), (100, 0.2, 250, 500), (100, 0.2, 500, 500))  # parties ... rounds
+SCALES = (
+    (50, 1.0, 100, 200),
+    (50, 1.0, 200, 200),
+    (100, 0.2, 250, 500),
+    (100, 0.2, 500, 500),
+)  # parties ... rounds
 
 
 def table1(dataset: str) -> list[Entry]:
@@ -31,9 +36,11 @@ def rounds(dataset: str) -> list[Entry]:
 def epochs(dataset: str) -> list[Entry]:
     """Only what the caption says of one local epoch is printed; the rest is a figure."""
     printed = {
-        ("cifar10", "scaffold"): "45.3", ("cifar100", "scaffold"): "20.4", ("tiny-imagenet", "scaffold"): "2.6",
+        ("cifar10", "scaffold"): "45.3",
+        ("cifar100", "scaffold"): "20.4",
+        ("tiny-imagenet", "scaffold"): "2.6",
         ("tiny-imagenet", "fedprox"): "1.2",
-    }  # fmt: skip
+    }
     made = []
     for method in ("moon", "fedavg", "fedprox", "scaffold"):
         for count in (1, 5, 10, 20, 40):
@@ -62,17 +69,30 @@ def scalability(dataset: str) -> list[Entry]:
             chosen = f", {round(fraction * parties)} a round" if fraction < 1 else ""
             column = f"{parties} parties" + ("" if row == "SOLO" else f"{chosen}, {at} rounds")
             made.append(
-                entry(dataset, names[row], number, row=row, column=column, at=None if row == "SOLO" else at,
-                      parties=parties, sample_fraction=fraction, rounds=last, **changes)
-            )  # fmt: skip
+                entry(
+                    dataset,
+                    names[row],
+                    number,
+                    row=row,
+                    column=column,
+                    at=None if row == "SOLO" else at,
+                    parties=parties,
+                    sample_fraction=fraction,
+                    rounds=last,
+                    **changes,
+                )
+            )
     return made
 
 
 def heterogeneity(dataset: str) -> list[Entry]:
     paper = {
-        "moon": ("64.0", "67.5", "68.0"), "fedavg": ("62.5", "64.5", "65.7"), "fedprox": ("62.9", "64.6", "64.9"),
-        "scaffold": ("47.3", "52.5", "55.0"), "solo": ("15.9 ± 1.5", "22.3 ± 1", "26.6 ± 1.4"),
-    }  # fmt: skip
+        "moon": ("64.0", "67.5", "68.0"),
+        "fedavg": ("62.5", "64.5", "65.7"),
+        "fedprox": ("62.9", "64.6", "64.9"),
+        "scaffold": ("47.3", "52.5", "55.0"),
+        "solo": ("15.9 ± 1.5", "22.3 ± 1", "26.6 ± 1.4"),
+    }
     return [
         entry(dataset, method, number, beta=beta, column=f"beta = {beta:g}")
         for method, numbers in paper.items()
@@ -82,7 +102,10 @@ def heterogeneity(dataset: str) -> list[Entry]:
 
 def loss(dataset: str) -> list[Entry]:
     l2 = {"cifar10": "65.8", "cifar100": "66.9", "tiny-imagenet": "24.0"}[dataset]
-    grid = {f"mu {mu:g}": moon(dataset, mu=mu, contrast="l2") for mu in (0.001, 0.01, 0.1, 1.0, 5.0, 10.0)}
+    grid = {
+        f"mu {mu:g}": moon(dataset, mu=mu, contrast="l2")
+        for mu in (0.001, 0.01, 0.1, 1.0, 5.0, 10.0)
+    }
     none, ours = (plain(dataset, method) for method in ("fedavg", "moon"))
     return [
         entry(dataset, "fedavg", none, row="none (FedAvg)"),
@@ -93,7 +116,8 @@ def loss(dataset: str) -> list[Entry]:
 
 def fedprox_mu(dataset: str) -> list[Entry]:
     grid = {
-        f"mu {mu:g}": replace(preset(dataset, "fedprox"), algorithm=FedProx(mu=mu)) for mu in (0.001, 0.01, 0.1, 1.0)
+        f"mu {mu:g}": replace(preset(dataset, "fedprox"), algorithm=FedProx(mu=mu))
+        for mu in (0.001, 0.01, 0.1, 1.0)
     }
     return [Entry("FedProx", grid, plain(dataset, "fedprox"))]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..api import experiments as api
 from ..data.datasets import directory, load, place
-from ..errors import DivergenceError, InputError, say, unknown
+from ..errors import DivergenceError, InputError, notify, unknown
 from ..experiment import Experiment, part_name, to_toml
 from ..report.build import write as write_report
 from ..report.groups import SMALL
@@ -17,7 +17,7 @@ from ..report.labels import DATASETS as NAMES
 from ..report.partition import heat_map
 from ..report.runs import Run, read
 from ..report.tables import Table, comma_separated, markdown, plain
-from ..runs.directory import DIVERGED, SETTINGS, is_replaced
+from ..runs.directory import DIVERGED, SETTINGS, is_being_replaced
 from ..runs.files import atomic, write_atomically
 from ..task import make_partition
 from . import figures, tables
@@ -39,7 +39,9 @@ class Options:
     rounds: int | None = None
     small: bool = False
     workers: int | None = None
-    progress: Callable[[int], contextlib.AbstractContextManager[api.Watch]] = silent  # number of rounds -> display
+    progress: Callable[[int], contextlib.AbstractContextManager[api.Watch]] = (
+        silent  # number of rounds -> display
+    )
 
 
 def reproduce(name: str, options: Options, tell: Callable[[str], None] = print) -> None:
@@ -58,7 +60,9 @@ def reproduce(name: str, options: Options, tell: Callable[[str], None] = print) 
         for name in names
         for dataset in datasets(name, options, required=len(names) == 1)
     ]
-    for needed in dict.fromkeys(exp.dataset for _, _, entries in wanted for exp in experiments(entries)):
+    for needed in dict.fromkeys(
+        exp.dataset for _, _, entries in wanted for exp in experiments(entries)
+    ):
         place(needed, directory(options.data_dir))  # all data are there before the first run
     for name, dataset, entries in wanted:
         for table in made(name, dataset, entries, options):
@@ -90,7 +94,13 @@ def adapted(entry: Entry, options: Options) -> Entry:
     column = re.sub(r"^\d+ parties", f"{exp.parties} parties", entry.column)
     column = re.sub(r"\d+ a round", f"{exp.parties_per_round()} a round", column)
     column = re.sub(r"^E = \d+", f"E = {exp.epochs}", column)
-    return replace(entry, trials=trials, at=at, paper=paper, column=re.sub(r"\d+ rounds$", f"{at} rounds", column))
+    return replace(
+        entry,
+        trials=trials,
+        at=at,
+        paper=paper,
+        column=re.sub(r"\d+ rounds$", f"{at} rounds", column),
+    )
 
 
 def distinct(entries: list[Entry]) -> list[Entry]:
@@ -105,13 +115,19 @@ def adapt(exp: Experiment, options: Options) -> Experiment:
     exp = replace(small(exp) if options.small else exp, data_dir=options.data_dir)
     if options.model is not None:
         exp = replace(exp, model=options.model)
-    return replace(exp, rounds=options.rounds) if options.rounds and exp.algorithm.federated else exp
+    return (
+        replace(exp, rounds=options.rounds) if options.rounds and exp.algorithm.federated else exp
+    )
 
 
 def made(name: str, dataset: str, entries: list[Entry], options: Options) -> Iterator[Table]:
     """The runs of one target on one data set, then its tables; figures go straight to files."""
     target, stem = TARGETS[name], f"{name}-{'small' if options.small else dataset}"
-    stem += "".join(f"-{value}{unit}" for value, unit in ((options.model, ""), (options.rounds, "rounds")) if value)
+    stem += "".join(
+        f"-{value}{unit}"
+        for value, unit in ((options.model, ""), (options.rounds, "rounds"))
+        if value
+    )
     if target.kind in ("statistics", "distributions"):
         yield from partitions(target, stem, entries, options)
         return
@@ -119,17 +135,21 @@ def made(name: str, dataset: str, entries: list[Entry], options: Options) -> Ite
     other = tables.setting(name, dataset, entries, options.small)
     entries, seeds = distinct(entries), seeds_of(target, options)
     runs = all_runs(entries, seeds, stem, options)
-    for picture in figures.pictures(target, stem, " · ".join(filter(None, (on, other))), entries, runs, options.small):
+    for picture in figures.pictures(
+        target, stem, " · ".join(filter(None, (on, other))), entries, runs, options.small
+    ):
         for suffix, data in (("svg", picture.svg.encode()), ("png", picture.png)):
             with atomic(options.out / f"{picture.name}.{suffix}") as path:
                 path.write_bytes(data)
-        say(f"{options.out / picture.name}.png and .svg have the figure")
+        notify(f"{options.out / picture.name}.png and .svg have the figure")
     paths = [run.path for of_seed in runs.values() for run in of_seed.values()]
     if target.kind == "curves" and paths:
-        say(f"{write_report(paths, options.out / stem)} has all of these runs")
+        notify(f"{write_report(paths, options.out / stem)} has all of these runs")
     title = f"{target.where}, {on}: {target.title}{f' ({other})' if other else ''}"
     for table in tables.tables(target, stem, title, entries, runs, options.small):
-        yield replace(table, note="; ".join(filter(None, (table.note, tables.diverged(entries, runs, seeds)))))
+        yield replace(
+            table, note="; ".join(filter(None, (table.note, tables.diverged(entries, runs, seeds))))
+        )
 
 
 def seeds_of(target: Target, options: Options) -> int:
@@ -153,10 +173,10 @@ def complete(exp: Experiment, options: Options, where: str) -> Run | None:
     out = options.out / "runs" / name_of(exp)
     if (out / DIVERGED).exists():
         return None
-    started = (out / SETTINGS).exists() or is_replaced(out)
+    started = (out / SETTINGS).exists() or is_being_replaced(out)
     if (out / SETTINGS).exists() and (run := read(out)).finished:
         return run
-    say(f"{where}: {out.name}")
+    notify(f"{where}: {out.name}")
     with options.progress(exp.rounds) as progress:
         try:
             if started:
@@ -164,7 +184,7 @@ def complete(exp: Experiment, options: Options, where: str) -> Run | None:
             else:
                 api.run(exp, out, workers=options.workers, watch=progress)
         except DivergenceError as error:
-            say(f"moonfl: {error}; the tables say so")
+            notify(f"moonfl: {error}; the tables say so")
             return None
     return read(out)
 
@@ -176,7 +196,9 @@ def name_of(exp: Experiment) -> str:
     return f"{exp.dataset}-{part_name(exp.algorithm)}{step}-{mark}-seed{exp.seed}"
 
 
-def partitions(target: Target, stem: str, entries: list[Entry], options: Options) -> Iterator[Table]:
+def partitions(
+    target: Target, stem: str, entries: list[Entry], options: Options
+) -> Iterator[Table]:
     """What needs no training: who has which samples."""
     for exp in experiments(entries):
         data = load(exp.dataset, directory(exp.data_dir))
@@ -193,11 +215,18 @@ def partitions(target: Target, stem: str, entries: list[Entry], options: Options
         note = f" ({SMALL})" if options.small else ""
         name = options.out / f"{stem}-beta{exp.beta:g}"
         for suffix in ("png", "svg"):
-            heat_map(counts, data.classes, f"{exp.dataset}, beta {exp.beta:g}{note}", Path(f"{name}.{suffix}"))
-        say(f"{name}.png and .svg have the heat map")
+            heat_map(
+                counts,
+                data.classes,
+                f"{exp.dataset}, beta {exp.beta:g}{note}",
+                Path(f"{name}.{suffix}"),
+            )
+        notify(f"{name}.png and .svg have the heat map")
 
 
 def check(name: str | None) -> str:
     if name is None:
-        raise InputError(f"name a target, or all: {', '.join(TARGETS)}; `moonfl reproduce --list` tells what they are")
+        raise InputError(
+            f"name a target, or all: {', '.join(TARGETS)}; `moonfl reproduce --list` tells what they are"
+        )
     return name

@@ -35,7 +35,9 @@ def setting(name: str, dataset: str, entries: list[Entry], small: bool) -> str:
     return "; ".join(notes)
 
 
-def tables(target: Target, stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Iterator[Table]:
+def tables(
+    target: Target, stem: str, title: str, entries: list[Entry], runs: Runs, small: bool
+) -> Iterator[Table]:
     if target.kind == "tsne":
         return
     if target.kind == "rounds":
@@ -53,7 +55,10 @@ def value(run: Run, at: int | None) -> float:
 
 
 def by_seed(entry: Entry, label: str, runs: Runs) -> dict[int, float]:
-    return {seed: value(run, entry.at) for seed, run in sorted(runs.get(entry.trials[label], {}).items())}
+    return {
+        seed: value(run, entry.at)
+        for seed, run in sorted(runs.get(entry.trials[label], {}).items())
+    }
 
 
 def best(entry: Entry, runs: Runs) -> str:
@@ -69,10 +74,15 @@ def best(entry: Entry, runs: Runs) -> str:
 def diverged(entries: list[Entry], runs: Runs, seeds: int) -> str:
     """Which of the runs that were wanted are in no number, for they led nowhere."""
     lost = {
-        exp: " ".join(filter(None, (e.row, e.column.removeprefix("accuracy"), label))) + f" (seed {missing})"
+        exp: " ".join(filter(None, (e.row, e.column.removeprefix("accuracy"), label)))
+        + f" (seed {missing})"
         for e in entries
         for label, exp in e.trials.items()
-        if (missing := ", ".join(str(seed) for seed in range(seeds) if seed not in runs.get(exp, {})))
+        if (
+            missing := ", ".join(
+                str(seed) for seed in range(seeds) if seed not in runs.get(exp, {})
+            )
+        )
     }
     return f"diverged, and in no mean: {'; '.join(lost.values())}" if lost else ""
 
@@ -80,7 +90,9 @@ def diverged(entries: list[Entry], runs: Runs, seeds: int) -> str:
 def reported(entry: Entry, runs: Runs) -> Spread | None:
     """Mean and deviation of the best setting: over seeds, for SOLO over parties as in the paper; None: diverged."""
     label = best(entry, runs)
-    return solo_spread(runs.get(entry.trials[label], {})) or spread(by_seed(entry, label, runs).values())
+    return solo_spread(runs.get(entry.trials[label], {})) or spread(
+        by_seed(entry, label, runs).values()
+    )
 
 
 def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
@@ -110,11 +122,19 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
         )
     paper_name = "paper, % (another setting)" if small else "paper, %"
     columns = (
-        Column("method"), Column("case"), Column("setting"), Column(paper_name), Column("ours, %", percent),
-        Column("difference", points), Column("minus FedAvg", points), Column("seeds", whole),
-    )  # fmt: skip
+        Column("method"),
+        Column("case"),
+        Column("setting"),
+        Column(paper_name),
+        Column("ours, %", percent),
+        Column("difference", points),
+        Column("minus FedAvg", points),
+        Column("seeds", whole),
+    )
     notes = ["ours: mean ± standard deviation (n - 1) over seeds"]
-    if any("accuracy_std" in run.rounds[-1] for of_seed in runs.values() for run in of_seed.values()):
+    if any(
+        "accuracy_std" in run.rounds[-1] for of_seed in runs.values() for run in of_seed.values()
+    ):
         notes.append("for SOLO, as in the paper, over parties (n), mean of the seeds")
     if any(row[6] is not None for row in rows):
         notes.append(
@@ -129,7 +149,9 @@ def solo_spread(of_seed: dict[int, Run]) -> Spread | None:
     facts = [run.rounds[-1] for run in of_seed.values()]
     if not facts or not all("accuracy_std" in fact for fact in facts):
         return None
-    mean, deviation = (float(np.mean([fact[key] for fact in facts])) for key in ("accuracy", "accuracy_std"))
+    mean, deviation = (
+        float(np.mean([fact[key] for fact in facts])) for key in ("accuracy", "accuracy_std")
+    )
     return Spread(mean, deviation, len(facts))
 
 
@@ -142,9 +164,13 @@ def grid(stem: str, title: str, entries: list[Entry], runs: Runs) -> Table:
             if label == best(e, runs):
                 marked.add((len(rows), 2))
             chosen = CHOSEN if label == best(e, runs) else ""
-            rows.append((e.row, label, spread(by_seed(e, label, runs).values()) or DIVERGED, chosen))
+            rows.append(
+                (e.row, label, spread(by_seed(e, label, runs).values()) or DIVERGED, chosen)
+            )
     columns = (Column("method"), Column("setting"), Column("ours, %", percent), Column(""))
-    return Table(f"{stem}-grid", f"{title}: every setting tried", columns, rows, marked=frozenset(marked))
+    return Table(
+        f"{stem}-grid", f"{title}: every setting tried", columns, rows, marked=frozenset(marked)
+    )
 
 
 def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
@@ -155,15 +181,25 @@ def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool)
     base = next(e for e in entries if e.row == "FedAvg")
     fedavg, length = by_seed(base, "", runs), base.trials[""].rounds
     facts_of = {
-        e.row: {seed: run.rounds for seed, run in sorted(runs.get(e.trials[""], {}).items()) if seed in fedavg}
+        e.row: {
+            seed: run.rounds
+            for seed, run in sorted(runs.get(e.trials[""], {}).items())
+            if seed in fedavg
+        }
         for e in entries
     }
-    touched = {seed: hit.round for seed, facts in facts_of["FedAvg"].items() if (hit := reached(facts, fedavg[seed]))}
+    touched = {
+        seed: hit.round
+        for seed, facts in facts_of["FedAvg"].items()
+        if (hit := reached(facts, fedavg[seed]))
+    }
     rows = []
     for e in entries:
         there = facts_of[e.row]
         hits = [reached(facts, fedavg[seed]) for seed, facts in there.items()]
-        from_touch = spread([touched[seed] / h.round if h else None for seed, h in zip(there, hits, strict=True)])
+        from_touch = spread(
+            [touched[seed] / h.round if h else None for seed, h in zip(there, hits, strict=True)]
+        )
         if e is base:
             hits = [Reach(length, sent(facts)) for facts in there.values()]
         speed = spread([length / h.round if h else None for h in hits])
@@ -172,10 +208,15 @@ def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool)
         rows.append((e.row, e.paper, papers, first, speed, from_touch, bytes_until, len(hits)))
     other = " (another setting)" if small else ""
     columns = (
-        Column("method"), Column(f"paper{other}"), Column(f"paper's speed-up{other}"), Column("ours, each seed", whole),
-        Column("speed-up", digits), Column("from FedAvg's first", digits), Column("sent both ways until then", size),
+        Column("method"),
+        Column(f"paper{other}"),
+        Column(f"paper's speed-up{other}"),
+        Column("ours, each seed", whole),
+        Column("speed-up", digits),
+        Column("from FedAvg's first", digits),
+        Column("sent both ways until then", size),
         Column("seeds", whole),
-    )  # fmt: skip
+    )
     note = "speed-up: FedAvg's rounds over the method's, mean ± deviation over the seeds that reached it"
     if touched:
         at = ", ".join(map(str, touched.values()))
@@ -191,8 +232,15 @@ def one_place(number: float) -> str:
 
 def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
     """Rounds after the first; machines differ, so what compares is the ratio to FedAvg."""
-    found = {e.row: spread([np.mean([f.get("seconds", np.nan) for f in run.rounds[1:] or run.rounds])
-                            for run in runs.get(e.trials[""], {}).values()]) for e in entries}  # fmt: skip
+    found = {
+        e.row: spread(
+            [
+                np.mean([f.get("seconds", np.nan) for f in run.rounds[1:] or run.rounds])
+                for run in runs.get(e.trials[""], {}).values()
+            ]
+        )
+        for e in entries
+    }
     ours, papers = found["FedAvg"], float(next(e.paper for e in entries if e.row == "FedAvg"))
     rows: list[tuple[Any, ...]] = []
     for e in entries:
@@ -201,26 +249,50 @@ def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool
         count = mean.count if mean is not None else 0
         rows.append((e.row, e.paper, mean or DIVERGED, float(e.paper) / papers, ratio, count))
     paper_name = "paper, s (V100, another setting)" if small else "paper, s (V100)"
-    columns = (Column("method"), Column(paper_name), Column("ours, s", digits), Column("paper / FedAvg", digits),
-               Column("ours / FedAvg", digits), Column("seeds", whole))  # fmt: skip
+    columns = (
+        Column("method"),
+        Column(paper_name),
+        Column("ours, s", digits),
+        Column("paper / FedAvg", digits),
+        Column("ours / FedAvg", digits),
+        Column("seeds", whole),
+    )
     note = "a whole round: training, averaging, evaluation; not the first, where MOON has no second term"
     if all(len(run.rounds) == 1 for of_seed in runs.values() for run in of_seed.values()):
-        note = "the first round alone: training, averaging, evaluation; MOON has no second term in it"
+        note = (
+            "the first round alone: training, averaging, evaluation; MOON has no second term in it"
+        )
     return Table(stem, title, columns, rows, note)
 
 
 def statistics(stem: str, entries: list[Entry], ours: list[str], small: bool) -> Table:
-    columns = (Column("data set"), Column("what"), Column("paper (of another)" if small else "paper"), Column("ours"))
-    rows = [("digits" if small else e.row, e.column, e.paper, own) for e, own in zip(entries, ours, strict=True)]
-    return Table(stem, f"Samples, mean and deviation over parties{f' ({SMALL})' if small else ''}", columns, rows)
+    columns = (
+        Column("data set"),
+        Column("what"),
+        Column("paper (of another)" if small else "paper"),
+        Column("ours"),
+    )
+    rows = [
+        ("digits" if small else e.row, e.column, e.paper, own)
+        for e, own in zip(entries, ours, strict=True)
+    ]
+    return Table(
+        stem,
+        f"Samples, mean and deviation over parties{f' ({SMALL})' if small else ''}",
+        columns,
+        rows,
+    )
 
 
 def without_empty(table: Table) -> Table:
     """Columns in which nothing stands, or only the one word, say nothing."""
     keep = [
-        k for k in range(len(table.columns))
+        k
+        for k in range(len(table.columns))
         if k == 0 or any(row[k] not in (None, "", "accuracy") for row in table.rows)
-    ]  # fmt: skip
+    ]
     return replace(
-        table, columns=tuple(table.columns[k] for k in keep), rows=[tuple(row[k] for k in keep) for row in table.rows]
+        table,
+        columns=tuple(table.columns[k] for k in keep),
+        rows=[tuple(row[k] for k in keep) for row in table.rows],
     )

@@ -8,10 +8,21 @@ __all__ = ["DATASETS", "TARGETS", "Entry", "Target", "experiments", "preset", "s
 
 TARGETS = {
     "table1": Target("Table 1", "Top-1 accuracy of all methods", main.table1),
-    "curves": Target("Figure: communication", "Accuracy in each round", main.curves, kind="curves", figure="rounds"),
-    "rounds": Target("Table: communication", "Rounds to FedAvg's final accuracy", main.rounds, kind="rounds"),
+    "curves": Target(
+        "Figure: communication",
+        "Accuracy in each round",
+        main.curves,
+        kind="curves",
+        figure="rounds",
+    ),
+    "rounds": Target(
+        "Table: communication", "Rounds to FedAvg's final accuracy", main.rounds, kind="rounds"
+    ),
     "epochs": Target(
-        "Figure: local epochs", "Accuracy by the number of local epochs", main.epochs, figure="local epochs E"
+        "Figure: local epochs",
+        "Accuracy by the number of local epochs",
+        main.epochs,
+        figure="local epochs E",
     ),
     "scalability": Target(
         "Table: scalability",
@@ -25,13 +36,21 @@ TARGETS = {
     ),
     "loss": Target("Table: loss function", "Second term of the local loss", main.loss),
     "head": Target(
-        "Appendix: projection head", "With and without projection head", appendix.head, ("cifar10", "cifar100")
+        "Appendix: projection head",
+        "With and without projection head",
+        appendix.head,
+        ("cifar10", "cifar100"),
     ),
-    "iid": Target("Appendix: IID partition", "Accuracy on an IID partition", appendix.iid, ("cifar10",)),
+    "iid": Target(
+        "Appendix: IID partition", "Accuracy on an IID partition", appendix.iid, ("cifar10",)
+    ),
     "mu": Target("Appendix: effect of mu", "MOON by mu", appendix.mu, figure="mu"),
     "fedprox-mu": Target("Section 4.2", "FedProx tuned over its grid", main.fedprox_mu),
     "temperature": Target(
-        "Appendix: temperature", "MOON by temperature", appendix.temperature, figure="temperature tau"
+        "Appendix: temperature",
+        "MOON by temperature",
+        appendix.temperature,
+        figure="temperature tau",
     ),
     "dimension": Target(
         "Appendix: output dimension",
@@ -40,15 +59,26 @@ TARGETS = {
         figure="output dimension of the head",
     ),
     "fedavgm": Target("Appendix: FedAvgM", "With server momentum", appendix.fedavgm),
-    "time": Target("Appendix: computation cost", "Seconds a round", appendix.seconds, kind="seconds"),
+    "time": Target(
+        "Appendix: computation cost", "Seconds a round", appendix.seconds, kind="seconds"
+    ),
     "negatives": Target(
-        "Appendix: negative pairs", "MOON by the number of negatives", appendix.negatives, ("cifar10",)
+        "Appendix: negative pairs",
+        "MOON by the number of negatives",
+        appendix.negatives,
+        ("cifar10",),
     ),
     "statistics": Target(
-        "Appendix: data sets", "Samples of parties and of the test set", appendix.statistics, kind="statistics"
+        "Appendix: data sets",
+        "Samples of parties and of the test set",
+        appendix.statistics,
+        kind="statistics",
     ),
     "distributions": Target(
-        "Figure: data distribution", "Who has which classes", appendix.distributions, kind="distributions"
+        "Figure: data distribution",
+        "Who has which classes",
+        appendix.distributions,
+        kind="distributions",
     ),
     "tsne": Target(
         "Figure: motivation",

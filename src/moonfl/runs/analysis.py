@@ -32,17 +32,23 @@ def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) 
     Where there is one model per party (SOLO), confusions are summed, a party is judged by its own model, and the t-SNE
     is of the first.
     """
-    if len(task.test.y) == 0:  # the sites judge the model, and what they say is in the facts of each round
+    if (
+        len(task.test.y) == 0
+    ):  # the sites judge the model, and what they say is in the facts of each round
         return {}
     models, bench = exp.algorithm.deployed(server), Workbench(task.build)
     some = _sample(len(task.test.y), POINTS, exp.seed)
-    with one_thread(), seeds.drawn(exp.seed, "analysis"):
+    with one_thread(), seeds.seeded(exp.seed, "analysis"):
         confusion = sum(_confusion(task, _model(bench, params)) for params in models.values())
         first = _model(bench, next(iter(models.values())))
         z = _run(task, first, task.test, some).z
         trained = [update for update in updates if update.num_steps > 0]
-        local = z if not trained else _run(task, _model(bench, _whole(trained[0])), task.test, some).z
-        parties = [_party(exp, task, bench, server, update, some, z) for update in trained if task.parties]
+        local = (
+            z if not trained else _run(task, _model(bench, _whole(trained[0])), task.test, some).z
+        )
+        parties = [
+            _party(exp, task, bench, server, update, some, z) for update in trained if task.parties
+        ]
     return {
         "confusion": np.asarray(confusion).tolist(),
         "parties": parties,
@@ -55,14 +61,27 @@ def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) 
 
 
 def _party(
-    exp: Experiment, task: Task, bench: Workbench, server: Server, update: Update, some: Tensor, z: Tensor
+    exp: Experiment,
+    task: Task,
+    bench: Workbench,
+    server: Server,
+    update: Update,
+    some: Tensor,
+    z: Tensor,
 ) -> dict[str, Any]:
     """The party's accuracy on its own data; how far its last model is from the global one, in weights and in z."""
     models, data = exp.algorithm.deployed(server), task.parties[update.party]
-    fact: dict[str, Any] = {"party": update.party, "samples": update.num_samples, "similarity": None, "distance": None}
+    fact: dict[str, Any] = {
+        "party": update.party,
+        "samples": update.num_samples,
+        "similarity": None,
+        "distance": None,
+    }
     model = _model(bench, models.get("global") or models[f"party{update.party}"])
     rows = _sample(len(data.y), max(1, LOOKED_AT // exp.parties), exp.seed)
-    fact["accuracy"] = float((_run(task, model, data, rows).logits.argmax(dim=1) == data.y[rows]).cpu().double().mean())
+    fact["accuracy"] = float(
+        (_run(task, model, data, rows).logits.argmax(dim=1) == data.y[rows]).cpu().double().mean()
+    )
     if "global" in models:
         local = _run(task, _model(bench, _whole(update)), task.test, some).z
         similarity = float(F.cosine_similarity(local, z).mean())
@@ -81,13 +100,19 @@ def tsne(z: NDArray[np.float32]) -> list[list[float]]:
     from sklearn.manifold import TSNE  # slow to import, and needed once in a run
     from threadpoolctl import threadpool_limits
 
-    if len(z) < 4 or not np.isfinite(z).all() or np.ptp(z, axis=0).max() <= ROUNDING * np.abs(z).max():
+    if (
+        len(z) < 4
+        or not np.isfinite(z).all()
+        or np.ptp(z, axis=0).max() <= ROUNDING * np.abs(z).max()
+    ):
         return [[0.0, 0.0] for _ in z]
     if np.abs(z).max() < TINY:
         z = z / np.abs(z).max()
     z = np.pad(z, ((0, 0), (0, max(0, 2 - z.shape[1]))))
     with threadpool_limits(1):
-        made = TSNE(perplexity=min(30, (len(z) - 1) // 3), init="pca", random_state=0).fit_transform(z)
+        made = TSNE(
+            perplexity=min(30, (len(z) - 1) // 3), init="pca", random_state=0
+        ).fit_transform(z)
     return [[round(float(a), 2) for a in point] for point in made]
 
 
@@ -121,4 +146,7 @@ def _confusion(task: Task, model: nn.Module) -> NDArray[np.int64]:
 
 def _predictions(task: Task, model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
     for rows in torch.arange(len(task.test.y)).split(EVALUATION_BATCH):
-        yield _run(task, model, task.test, rows).logits.argmax(dim=1), task.test.y[rows.to(task.test.y.device)]
+        yield (
+            _run(task, model, task.test, rows).logits.argmax(dim=1),
+            task.test.y[rows.to(task.test.y.device)],
+        )

@@ -14,11 +14,11 @@ from typing import Any
 
 import safetensors
 
-from ..errors import InputError, typed
+from ..errors import InputError, quoted
 from ..experiment import Experiment, read_toml, to_toml
 from ..types import Server, State
 from .files import write_atomically
-from .states import States, labelled, load, save, unlabelled
+from .states import States, add_prefix, load, save, select_prefix
 
 FORMAT = 1
 GO_BACK = (
@@ -44,7 +44,9 @@ class Checkpoint:
     chosen: Server | None  # after the round that was chosen by then, where there is a choice
 
 
-def write(folder: Path, exp: Experiment, rounds: int, server: Server, states: States, chosen: int | None) -> None:
+def write(
+    folder: Path, exp: Experiment, rounds: int, server: Server, states: States, chosen: int | None
+) -> None:
     """The checkpoint after `rounds` rounds, `chosen` the best of them; what neither it nor the one before names is
     removed."""
     save(folder / _name(rounds), _flat(server))
@@ -73,14 +75,20 @@ def read(folder: Path, exp: Experiment, previous: bool = False) -> Checkpoint | 
     path = found[previous]
     try:
         index = _index(path, exp)
-        parties = {int(i): (int(of["round"]), _checked(folder, of)) for i, of in index["parties"].items()}
+        parties = {
+            int(i): (int(of["round"]), _checked(folder, of)) for i, of in index["parties"].items()
+        }
         server = _server(load(_checked(folder, index["server"]) or path))
-        chosen = _server(load(_checked(folder, index["chosen"]) or path)) if "chosen" in index else None
+        chosen = (
+            _server(load(_checked(folder, index["chosen"]) or path)) if "chosen" in index else None
+        )
         return Checkpoint(int(index["rounds"]), server, parties, chosen)
     except _DamageError as error:
         raise InputError(f"{error}; {_way_out(folder, exp, found, previous)}") from None
     except (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError):
-        raise InputError(f"{path} is not a checkpoint's index; {_way_out(folder, exp, found, previous)}") from None
+        raise InputError(
+            f"{path} is not a checkpoint's index; {_way_out(folder, exp, found, previous)}"
+        ) from None
 
 
 def forget_after(folder: Path, rounds: int) -> None:
@@ -93,7 +101,10 @@ def forget_after(folder: Path, rounds: int) -> None:
 def indexes(folder: Path) -> list[Path]:
     """The newest first."""
     numbered = [(path.stem.removeprefix("round-"), path) for path in folder.glob("round-*.json")]
-    return [path for _, path in sorted(((int(n), p) for n, p in numbered if n.isdecimal()), reverse=True)]
+    return [
+        path
+        for _, path in sorted(((int(n), p) for n, p in numbered if n.isdecimal()), reverse=True)
+    ]
 
 
 def fingerprint(exp: Experiment) -> str:
@@ -117,9 +128,13 @@ def _index(path: Path, exp: Experiment) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         raise _DamageError(f"{path} is damaged") from None
     if version != FORMAT:
-        raise _DamageError(f"{path} has format {version}, this version of moonfl reads format {FORMAT}")
+        raise _DamageError(
+            f"{path} has format {version}, this version of moonfl reads format {FORMAT}"
+        )
     if index["experiment"] != fingerprint(exp):
-        raise _DamageError(f"{path} belongs to another experiment than the experiment.toml beside it")
+        raise _DamageError(
+            f"{path} belongs to another experiment than the experiment.toml beside it"
+        )
     return index
 
 
@@ -170,7 +185,7 @@ def _by(run: Path, ways: tuple[str, str, str]) -> str:
     """For a run over sites, a run of moonfl.federate, any other."""
     over_flower, in_python, here = ways
     way = over_flower if over_sites(run) else in_python if _given(run) else here
-    return way.format(run=typed(run), settings=typed(run / "experiment.toml"), path=str(run))
+    return way.format(run=quoted(run), settings=quoted(run / "experiment.toml"), path=str(run))
 
 
 def _given(run: Path) -> bool:
@@ -198,9 +213,11 @@ def _sweep(folder: Path) -> None:
 
 def _flat(server: Server) -> State:
     """All of a server in one State: params, buffers, and shared/c, memory/h, step/v."""
-    parts = (labelled(part, getattr(server, part)) for part in STATES)
-    return {"params": server.params, "buffers": server.buffers} | {k: v for part in parts for k, v in part.items()}
+    parts = (add_prefix(part, getattr(server, part)) for part in STATES)
+    return {"params": server.params, "buffers": server.buffers} | {
+        k: v for part in parts for k, v in part.items()
+    }
 
 
 def _server(flat: State) -> Server:
-    return Server(flat["params"], flat["buffers"], *(unlabelled(part, flat) for part in STATES))
+    return Server(flat["params"], flat["buffers"], *(select_prefix(part, flat) for part in STATES))

@@ -14,7 +14,7 @@ from ..errors import DivergenceError, InputError, RunError
 from ..experiment import Experiment, to_dict
 from ..metrics import Score
 from ..task import Task
-from ..trained_model import Blueprint, Deployed
+from ..trained_model import Blueprint, TrainedModel
 from ..types import Params, Server, Update
 from . import checkpoint, stopping
 from .analysis import analyse
@@ -31,14 +31,18 @@ class Result:
 
     experiment: Experiment
     rounds: list[Fact]
-    models: dict[str, Params]  # what was evaluated: "global", w^T with its buffers; under SOLO each party's
+    models: dict[
+        str, Params
+    ]  # what was evaluated: "global", w^T with its buffers; under SOLO each party's
     blueprint: Blueprint  # what makes a module of them
     directory: Path | None = None
-    chosen_models: dict[str, Params] | None = None  # likewise, of the round that is best on the validation samples
+    chosen_models: dict[str, Params] | None = (
+        None  # likewise, of the round that is best on the validation samples
+    )
     names: tuple[str, ...] = ()  # of the parties, where they have any
 
     @property
-    def model(self) -> Deployed:
+    def model(self) -> TrainedModel:
         """The trained model in eval mode, which takes samples as they are stored."""
         if GLOBAL not in self.models:
             raise InputError(
@@ -64,14 +68,21 @@ class Result:
     def summary(self) -> Fact:
         best = {"best_accuracy": self.best["accuracy"], "best_round": self.best["round"]}
         if self.chosen is not None:
-            best |= {"chosen_accuracy": self.chosen["accuracy"], "chosen_round": self.chosen["round"]}
+            best |= {
+                "chosen_accuracy": self.chosen["accuracy"],
+                "chosen_round": self.chosen["round"],
+            }
         beside = ("accuracy_std", "macro_f1", "balanced_accuracy", "sites")
         last = {key: self.rounds[-1][key] for key in beside if key in self.rounds[-1]}
         where = {"directory": str(self.directory)} if self.directory else {}
         return {
-            "accuracy": self.accuracy, **last, **best, **where,
-            "settings": to_dict(self.experiment), "rounds": self.rounds,
-        }  # fmt: skip
+            "accuracy": self.accuracy,
+            **last,
+            **best,
+            **where,
+            "settings": to_dict(self.experiment),
+            "rounds": self.rounds,
+        }
 
 
 class Recorder:
@@ -97,12 +108,20 @@ class Recorder:
         """Keep and tell the facts of a round; whether it was the last."""
         now = time.perf_counter()
         check_names(self.exp, server, updates)
-        if not all(math.isfinite(part.loss) for of in scores.values() for part in (of, of.validation) if part):
+        if not all(
+            math.isfinite(part.loss)
+            for of in scores.values()
+            for part in (of, of.validation)
+            if part
+        ):
             raise DivergenceError(
                 f"after round {t + 1} the combined model's loss is not finite: training has diverged; "
                 "lower lr, the weight of the method's own term, or the server's step size"
             )
-        sums = {key: sum(u.metrics.get(key, 0) for u in updates) for key in ("bytes_down", "bytes_up", "cpu_seconds")}
+        sums = {
+            key: sum(u.metrics.get(key, 0) for u in updates)
+            for key in ("bytes_down", "bytes_up", "cpu_seconds")
+        }
         fact = {"round": t + 1, **summarise(scores), **sums, "seconds": now - self.clock}
         fact["parties"] = [
             {**u.metrics, "party": u.party, "samples": u.num_samples, "steps": u.num_steps}
@@ -116,12 +135,16 @@ class Recorder:
             if self.directory is not None:
                 save(self.directory / BEST, self.chosen_models)
         if self.directory is not None:
-            if last:  # before the last line, as the best model is: what has all its lines is finished
+            if (
+                last
+            ):  # before the last line, as the best model is: what has all its lines is finished
                 final = analyse(self.exp, self.task, server, updates)
                 write_atomically(self.directory / FINAL, json.dumps(final, allow_nan=False))
             append_line(self.directory / ROUNDS, json.dumps(fact, allow_nan=False))
             number = None if chosen is None else int(chosen["round"])
-            checkpoint.write(self.directory / CHECKPOINT, self.exp, t + 1, server, self.states, number)
+            checkpoint.write(
+                self.directory / CHECKPOINT, self.exp, t + 1, server, self.states, number
+            )
         self.clock = time.perf_counter()
         self.watch(fact)
         return last
@@ -129,7 +152,13 @@ class Recorder:
     def result(self, server: Server) -> Result:
         models = self.exp.algorithm.deployed(server)
         return Result(
-            self.exp, self.facts, models, self.task.blueprint(), self.directory, self.chosen_models, self.task.names
+            self.exp,
+            self.facts,
+            models,
+            self.task.blueprint(),
+            self.directory,
+            self.chosen_models,
+            self.task.names,
         )
 
 
@@ -137,7 +166,9 @@ def check_names(exp: Experiment, server: Server, updates: list[Update]) -> None:
     """Of models; reports and exports go by them."""
     names = exp.algorithm.deployed(server).keys()
     own = {f"party{u.party}" for u in updates if u.num_steps > 0}
-    if names != {GLOBAL} and not (own <= names and all(re.fullmatch(r"party\d+", name) for name in names)):
+    if names != {GLOBAL} and not (
+        own <= names and all(re.fullmatch(r"party\d+", name) for name in names)
+    ):
         raise InputError(
             f"deployed() of {type(exp.algorithm).__name__} gives {', '.join(names)}; it must give one model, called "
             f"{GLOBAL}, or one for each party that trained: party0, party1, ..."
@@ -147,7 +178,9 @@ def check_names(exp: Experiment, server: Server, updates: list[Update]) -> None:
 def summarise(scores: dict[str, Score]) -> Fact:
     """One model: its score. Several (SOLO): means, and of accuracy also the deviation and each of them."""
     if not scores:
-        raise RunError("no party could train: each has a single sample, and the model has BatchNorm")
+        raise RunError(
+            "no party could train: each has a single sample, and the model has BatchNorm"
+        )
     accuracies = {name: score.accuracy for name, score in scores.items()}
     fact: Fact = {"accuracy": statistics.fmean(accuracies.values())}
     if len(scores) > 1:
@@ -174,9 +207,13 @@ def choices(exp: Experiment, task: Task) -> dict[str, str]:
     if exp.algorithm.meaning:
         made["algorithm"] = exp.algorithm.meaning
     if exp.validation is not None:
-        made["validation"] = "of rounds with the same accuracy on the validation samples the first is chosen"
+        made["validation"] = (
+            "of rounds with the same accuracy on the validation samples the first is chosen"
+        )
     if task.batch_norm:
-        made["batch_norm"] = "statistics are averaged as FedAvg averages weights; a party of one sample does not train"
+        made["batch_norm"] = (
+            "statistics are averaged as FedAvg averages weights; a party of one sample does not train"
+        )
     if task.partition_note:
         made["partition"] = task.partition_note
     return made

@@ -33,7 +33,9 @@ def free_memory() -> int:
     """Bytes that processes can have without swapping; in a container no more than it may have at all."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        free = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+        free = 1024 * next(
+            int(line.split()[1]) for line in lines if line.startswith("MemAvailable")
+        )
     except (OSError, StopIteration):
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     with contextlib.suppress(OSError, ValueError):  # ValueError: "max", no limit
@@ -45,12 +47,12 @@ def state_name(party: int, round: int) -> str:
     return f"party-{party}-round-{round}"
 
 
-def labelled(prefix: str, state: State) -> State:
+def add_prefix(prefix: str, state: State) -> State:
     """As part of a State that holds several."""
     return {f"{prefix}/{label}": params for label, params in state.items()}
 
 
-def unlabelled(prefix: str, tensors: State) -> State:
+def select_prefix(prefix: str, tensors: State) -> State:
     """That part of it."""
     parts = ((label.partition("/"), params) for label, params in tensors.items())
     return {label: params for (of, _, label), params in parts if of == prefix and label}
@@ -70,11 +72,19 @@ def write(path: Path, state: State, note: str = "") -> None:
     """Tensors are numbered; their names are in the head, as is the note."""
     names = [(label, name) for label, params in state.items() for name in params]
     tensors = {
-        str(k): state[label][name].clone(memory_format=torch.contiguous_format) for k, (label, name) in enumerate(names)
+        str(k): state[label][name].clone(memory_format=torch.contiguous_format)
+        for k, (label, name) in enumerate(names)
     }
     try:
-        save_file(tensors, path, {"labels": json.dumps(list(state)), "names": json.dumps(names), "note": note})
-    except (safetensors.SafetensorError, KeyError) as error:  # KeyError: a type of numbers that it does not know
+        save_file(
+            tensors,
+            path,
+            {"labels": json.dumps(list(state)), "names": json.dumps(names), "note": note},
+        )
+    except (
+        safetensors.SafetensorError,
+        KeyError,
+    ) as error:  # KeyError: a type of numbers that it does not know
         raise RunError(f"{path} cannot be written: {error}") from None
 
 
@@ -83,7 +93,9 @@ def load(path: Path) -> State:
         head = file.metadata()
         state: dict[str, dict[str, Tensor]] = {label: {} for label in json.loads(head["labels"])}
         for k, (label, name) in enumerate(json.loads(head["names"])):
-            state[label][name] = file.get_tensor(str(k)).clone()  # into storage aligned as torch aligns it
+            state[label][name] = file.get_tensor(
+                str(k)
+            ).clone()  # into storage aligned as torch aligns it
     return dict(state)
 
 
@@ -117,7 +129,13 @@ class Kept:
     path: Path | None
 
     def read(self) -> State:
-        return self.state if self.state is not None else load(self.path) if self.path is not None else {}
+        return (
+            self.state
+            if self.state is not None
+            else load(self.path)
+            if self.path is not None
+            else {}
+        )
 
 
 class SiteStates:
@@ -140,13 +158,17 @@ class SiteStates:
             return load(path)
         except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
             reason = "is missing" if not path.exists() else f"is damaged ({error})"
-            raise RunError(f"the state that party {party} left round {accepted + 1} with {reason}: {path}") from None
+            raise RunError(
+                f"the state that party {party} left round {accepted + 1} with {reason}: {path}"
+            ) from None
 
     def keep(self, party: int, round: int, state: State, accepted: int | None) -> None:
         """A round that ends late must not take away what a newer one left: only older states are removed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(party, round)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".writing-") as own:  # two may be at the same round
+        with tempfile.TemporaryDirectory(
+            dir=self.folder, prefix=".writing-"
+        ) as own:  # two may be at the same round
             save(Path(own) / path.name, state, json.dumps(accepted))
             os.replace(Path(own) / path.name, path)
         sync(self.folder)
@@ -154,7 +176,10 @@ class SiteStates:
             with contextlib.suppress(OSError):
                 if time.time() - left.stat().st_mtime > DAY:
                     shutil.rmtree(left)
-        there = {path.stem.rpartition("-")[2]: path for path in self.folder.glob(f"{state_name(party, 0)[:-1]}*")}
+        there = {
+            path.stem.rpartition("-")[2]: path
+            for path in self.folder.glob(f"{state_name(party, 0)[:-1]}*")
+        }
         rounds = [int(number) for number in there if number.isdecimal() and self.tidy]
         wanted = (accepted, None if accepted is None else self._before(party, accepted))
         for t in rounds:
@@ -219,7 +244,11 @@ class States:
 
     def park(self, update: Update) -> Update:
         """An update of this round; its tensors on disk once they, those before and the states fill the budget."""
-        tensors = {"params": update.params, "buffers": update.buffers, **labelled("extra", update.extra)}
+        tensors = {
+            "params": update.params,
+            "buffers": update.buffers,
+            **add_prefix("extra", update.extra),
+        }
         if self.used + self._held + num_bytes(tensors) <= self.budget:
             self._held += num_bytes(tensors)
             return update
@@ -227,7 +256,12 @@ class States:
         self._parked.append(path)
         write(path, tensors)  # of this round only, so it need not survive a crash
         lazy = {label: OnDisk(path, label) for label in tensors}
-        return replace(update, params=lazy["params"], buffers=lazy["buffers"], extra=unlabelled("extra", lazy))
+        return replace(
+            update,
+            params=lazy["params"],
+            buffers=lazy["buffers"],
+            extra=select_prefix("extra", lazy),
+        )
 
     def clear_parked(self) -> None:
         """The updates of the last round are not needed any more."""

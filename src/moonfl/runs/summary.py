@@ -3,7 +3,7 @@
 from .recorder import Result
 
 
-def conclude(result: Result) -> str:
+def summarise_result(result: Result) -> str:
     last, best = result.rounds[-1], result.best
     spread = f" ± {100 * last['accuracy_std']:.1f} over parties" if "accuracy_std" in last else ""
     lines = [
@@ -11,7 +11,9 @@ def conclude(result: Result) -> str:
         f"(best {percent(best['accuracy'])} in round {best['round']}); results in {result.directory}"
     ]
     if "macro_f1" in last:  # older runs have none
-        lines.append(f"macro-F1 {percent(last['macro_f1'])}, balanced accuracy {percent(last['balanced_accuracy'])}")
+        lines.append(
+            f"macro-F1 {percent(last['macro_f1'])}, balanced accuracy {percent(last['balanced_accuracy'])}"
+        )
     if "sites" in last:
         lines.append(by_party(last["sites"], result.names))
     if result.chosen is not None:
@@ -20,7 +22,10 @@ def conclude(result: Result) -> str:
 
 
 def by_party(sites: dict[str, list[int]], names: tuple[str, ...]) -> str:
-    shares = [(right / number, names[int(i)] if names else f"party {i}") for i, (right, number) in sites.items()]
+    shares = [
+        (right / number, names[int(i)] if names else f"party {i}")
+        for i, (right, number) in sites.items()
+    ]
     (low, worst), (high, best) = min(shares), max(shares)
     found = f"lowest {percent(low)} ({worst}), highest {percent(high)} ({best})"
     return f"on what each of {len(sites)} parties holds out: {found}"
@@ -28,7 +33,11 @@ def by_party(sites: dict[str, list[int]], names: tuple[str, ...]) -> str:
 
 def chosen(result: Result) -> str:
     fact, done = result.chosen or {}, len(result.rounds)
-    early = "" if done == result.experiment.rounds else f"; stopped after round {done}, for none since was better"
+    early = (
+        ""
+        if done == result.experiment.rounds
+        else f"; stopped after round {done}, for none since was better"
+    )
     return (
         f"round {fact['round']} is best on the validation samples: accuracy {percent(fact['accuracy'])} "
         f"on the test set{early}"

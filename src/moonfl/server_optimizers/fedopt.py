@@ -20,7 +20,9 @@ class Adam(Average):
     lr: float = setting(0.01, "step size of the server", above=0)
     beta1: float = setting(0.9, "decay of the first moment", low=0, below=1)
     beta2: float = setting(0.99, "decay of the second moment", low=0, below=1)
-    tau: float = setting(0.001, "degree of adaptivity; the smaller, the more adaptive", above=0, high=1)
+    tau: float = setting(
+        0.001, "degree of adaptivity; the smaller, the more adaptive", above=0, high=1
+    )
 
     def init(self, params: Params) -> State:
         v = {k: torch.full_like(p, self.tau**2) for k, p in params.items()}

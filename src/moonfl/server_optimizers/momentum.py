@@ -15,7 +15,9 @@ from .average import Average
 @dataclass(frozen=True)
 class Momentum(Average):
     momentum: float = setting(0.9, "b, the share of the velocity that is kept", low=0, below=1)
-    damped: bool = setting(True, "true: v = b v + (1-b) d, as MOON's authors ran it; false: v = b v + d, Hsu et al.")
+    damped: bool = setting(
+        True, "true: v = b v + (1-b) d, as MOON's authors ran it; false: v = b v + d, Hsu et al."
+    )
     lr: float = setting(1.0, "step size of the server", above=0)
 
     def init(self, params: Params) -> State:

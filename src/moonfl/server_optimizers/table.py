@@ -4,4 +4,9 @@ from .average import Average
 from .fedopt import Adam, Yogi
 from .momentum import Momentum
 
-SERVERS: dict[str, type[Average]] = {"average": Average, "momentum": Momentum, "adam": Adam, "yogi": Yogi}
+SERVERS: dict[str, type[Average]] = {
+    "average": Average,
+    "momentum": Momentum,
+    "adam": Adam,
+    "yogi": Yogi,
+}

@@ -1,0 +1,203 @@
+"""The files of a run as typed values: one schema for recorder, resume, report, export and Flower.
+
+`encode` and `decode` are the only way from a value to JSON and back. Decoding checks types and
+ranges, ignores unknown keys, and raises an InputError that names the file and the wrong value.
+Fields that are None are left out of the file, so old runs stay readable when a field is added.
+This module does not import torch: reports must start fast.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from ..errors import InputError
+
+LARGEST = 1e15  # larger values are not measurements
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Amount = Count | Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
+Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]*\Z")]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Hits = tuple[Count, Positive]  # correct predictions, number of samples
+T = TypeVar("T")
+
+
+class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A value of the schema. Its fields can also be read by key, as in `record["accuracy"]`."""
+
+    def keys(self) -> list[str]:
+        """Return the names of the fields that are set."""
+        return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.__struct_fields__ and getattr(self, str(key)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the field named `key`, or `default` if it is not set."""
+        return self[key] if key in self else default  # noqa: SIM401  # this is get
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return the fields that are set, with their names."""
+        return [(name, getattr(self, name)) for name in self.keys()]
+
+
+class PartyRecord(Record):
+    """One party in one round."""
+
+    loss: Number | None = None  # mean training loss
+    drift: Amount | None = None  # norm of the party's change of the weights
+    seconds: Amount | None = None
+    cpu_seconds: Amount | None = None
+    bytes_down: Amount | None = None  # tensors sent to the party
+    bytes_up: Amount | None = None  # tensors sent by the party
+    party: Count | None = None
+    samples: Count | None = None
+    steps: Count | None = None  # optimizer steps
+    missing: str | None = None  # why a Flower site sent no update
+
+
+class RoundRecord(Record):
+    """One line of rounds.jsonl: the metrics of one round."""
+
+    round: Positive
+    accuracy: Share  # on the test set; the mean over the models if there are several
+    accuracy_std: Amount | None = None  # over the models, if there are several (SOLO)
+    accuracies: dict[str, Share] | None = None  # of each model, if there are several
+    sites: dict[str, Hits] | None = None  # by party, on the samples that it holds out
+    loss: Number | None = None
+    macro_f1: Share | None = None
+    balanced_accuracy: Share | None = None
+    validation_accuracy: Share | None = None
+    validation_loss: Number | None = None
+    bytes_down: Amount | None = None  # sums over the parties of the round
+    bytes_up: Amount | None = None
+    cpu_seconds: Amount | None = None
+    seconds: Amount | None = None
+    parties: list[PartyRecord] | None = None
+
+
+class Moments(Record):
+    """Sums that a site shares for standardisation: one entry per feature."""
+
+    number: Count
+    mean: list[float]
+    squares: list[float]
+
+
+class SiteRecord(Record):
+    """What a Flower site reports about itself and its data before the first round."""
+
+    party: Count
+    name: str
+    versions: dict[str, str]
+    shape: list[Positive]  # of one sample
+    dtype: str
+    classes: list[str]
+    counts: list[Count]  # training samples per class
+    sha256: Sha256  # hash of the site's data
+    held_out: Count  # number of samples for evaluation
+    validation: Count = 0  # number of samples for selecting a round
+    features: list[str] = []  # column names of a table
+    moments: Moments | None = None
+    secret: str | None = None  # proves that the site is this party; never stored
+
+
+class PartitionRecord(Record):
+    """partition.json: which party has how many samples of each class, and a hash of all data."""
+
+    classes: list[Name]
+    counts: list[list[Count]]  # [parties][classes]
+    names: list[Name] | None = None  # of the parties
+    features: list[Name] | None = None  # column names of a table
+    shape: list[Count] | None = None  # of one sample; missing in old runs
+    dtype: str | None = None
+    sha256: str | None = None
+    run: str | None = None  # runs over Flower sites: the id that sites store their states under
+    sites: list[SiteRecord] | None = None
+    test: str | None = None  # hash of the server's test set; empty: the sites evaluate
+
+
+class FinalParty(Record):
+    """A party in the final analysis."""
+
+    party: Count
+    samples: Count | None = None
+    similarity: Number | None = None  # cosine of its z and the global model's z
+    distance: Amount | None = None  # norm of the difference of its weights and the global ones
+    accuracy: Share | None = None  # of the global model on the party's training samples
+
+
+class Embedding(Record):
+    """A t-SNE of the representations of some test samples."""
+
+    points: list[tuple[Number, Number]]
+    labels: list[Count]
+    local: list[tuple[Number, Number]] = []  # the same samples under the first party's model
+
+
+class FinalRecord(Record):
+    """final.json: the analysis of the models after the last round."""
+
+    confusion: list[list[Count]] | None = None  # [true class][predicted class]
+    parties: list[FinalParty] = []
+    tsne: Embedding | None = None
+
+
+class FileEntry(Record):
+    """A file that a checkpoint refers to."""
+
+    file: str
+    sha256: Sha256
+
+
+class StateEntry(Record):
+    """The newest state of a party; without a file the state is empty."""
+
+    round: Count
+    file: str | None = None
+    sha256: Sha256 | None = None
+
+
+class CheckpointIndex(Record):
+    """checkpoint/round-N.json: the files that make up a checkpoint, with their hashes."""
+
+    format: int
+    experiment: Sha256  # fingerprint of the experiment
+    rounds: Count  # number of finished rounds
+    parties: dict[str, StateEntry]
+    server: FileEntry
+    chosen: FileEntry | None = None  # server after the round with the best validation accuracy
+
+
+def encode(record: Record) -> str:
+    """Return the JSON of a record on one line. Infinite and undefined numbers are refused."""
+    return json.dumps(msgspec.to_builtins(record), allow_nan=False)
+
+
+def decode(text: str | bytes, kind: type[T], where: str) -> T:
+    """Return the record that `text` holds; `where` names the file in the error message."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise InputError(f"{where} is not valid JSON: {error}") from None
+    return convert(values, kind, where)
+
+
+def convert(values: object, kind: type[T], where: str) -> T:
+    """Return decoded JSON values as a record of this kind."""
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where}: {error}") from None

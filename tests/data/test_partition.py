@@ -1,0 +1,121 @@
+"""Partitions: the paper's own, and what holds for every one."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moonfl.data.partition import Partition, by_column, dirichlet, iid
+from moonfl.errors import InputError
+
+
+def labels(classes: int, per_class: int) -> np.ndarray:
+    return np.repeat(np.arange(classes), per_class)
+
+
+def covers(partition: Partition, total: int) -> bool:
+    """Every sample at exactly one party."""
+    return np.array_equal(np.sort(np.concatenate(partition.parts)), np.arange(total))
+
+
+@pytest.mark.parametrize(
+    ("classes", "per_class", "mean", "deviation"),
+    [(10, 5000, 5000, 1165), (100, 500, 5000, 181), (200, 500, 10_000, 99)],
+)
+def test_seed_0_is_the_papers_partition(
+    classes: int, per_class: int, mean: int, deviation: int
+) -> None:
+    """Appendix A, statistics of CIFAR-10, CIFAR-100 and Tiny-ImageNet: they depend on the labels' counts only."""
+    sizes = dirichlet(labels(classes, per_class), 10, 0.5, seed=0).sizes()
+    assert round(sizes.mean()) == mean
+    assert round(sizes.std()) == deviation
+
+
+@given(
+    st.integers(1, 40),
+    st.integers(1, 60),
+    st.floats(1e-4, 1e6),
+    st.integers(1, 60),
+    st.integers(0, 10),
+    st.integers(1, 12),
+)
+def test_dirichlet_always_ends(
+    classes: int, per_class: int, beta: float, parties: int, seed: int, least: int
+) -> None:
+    y = labels(classes, per_class)
+    if len(y) < parties * least:
+        with pytest.raises(InputError, match="parties"):
+            dirichlet(y, parties, beta, seed, least)
+        return
+    partition = dirichlet(y, parties, beta, seed, least)
+    assert covers(partition, len(y))
+    assert partition.sizes().min() >= least
+    assert np.array_equal(partition.counts(y, classes).sum(axis=0), np.full(classes, per_class))
+    again = dirichlet(y, parties, beta, seed, least)
+    assert all(np.array_equal(a, b) for a, b in zip(partition.parts, again.parts, strict=True))
+
+
+def test_a_draw_that_underflows() -> None:
+    """numpy gives NaN for all parties; one of those that are open then gets the whole class, as in the limit."""
+    stream = np.random.RandomState(0)
+    assert any(np.isnan(stream.dirichlet(np.full(7, 1e-4))).all() for _ in range(100))
+    for seed in range(20):
+        assert covers(dirichlet(labels(3, 3), 7, 1e-4, seed, 1), 9)
+        y = labels(10, 180)
+        parties_of_a_class = (dirichlet(y, 10, 1e-10, seed).counts(y, 10) > 0).sum(axis=0)
+        assert parties_of_a_class.mean() < 2
+
+
+@pytest.mark.parametrize("parties", [1, 10, 1000])
+@pytest.mark.parametrize("beta", [0.01, 0.1, 0.5, 5, 1e6])
+def test_dirichlet_of_cifar10_size(parties: int, beta: float) -> None:
+    y = labels(10, 5000)
+    partition = dirichlet(y, parties, beta)
+    assert len(partition.parts) == parties
+    assert covers(partition, len(y))
+    assert partition.sizes().min() >= 10
+    filled = partition.note != ""
+    assert filled == (parties == 1000 and beta <= 0.1)
+
+
+def test_small_beta_is_uneven_and_large_beta_is_even() -> None:
+    def spread(beta: float) -> float:
+        y = labels(10, 500)
+        return float(dirichlet(y, 10, beta).counts(y, 10).std())
+
+    assert spread(0.1) > spread(0.5) > spread(5) > spread(1e6)
+    assert spread(1e6) < 1
+
+
+def test_impossible_request_says_why() -> None:
+    with pytest.raises(
+        InputError,
+        match=r"1000 parties of at least 10 samples need 10000, the data have 100: set parties to 10",
+    ):
+        dirichlet(labels(10, 10), 1000, 0.5)
+    with pytest.raises(InputError, match=r"set parties to 10 or less$"):
+        dirichlet(labels(10, 10), 1000, 0.5)
+    with pytest.raises(
+        InputError, match=r"set parties to 10 or less, or min_samples to 5 or less$"
+    ):
+        dirichlet(labels(10, 10), 20, 0.5)
+
+
+@given(st.integers(1, 300), st.integers(1, 50))
+def test_iid_is_equal(total: int, parties: int) -> None:
+    if total < parties:
+        with pytest.raises(InputError, match="parties"):
+            iid(total, parties)
+        return
+    partition = iid(total, parties)
+    assert covers(partition, total)
+    assert partition.sizes().max() - partition.sizes().min() <= 1
+
+
+def test_by_column() -> None:
+    partition = by_column(np.array(["b", "a", "b", "c"]), 3, "site")
+    assert [part.tolist() for part in partition.parts] == [[1], [0, 2], [3]]
+    with pytest.raises(
+        InputError, match="column 'site' has 3 values, so there are parties=3, not 10"
+    ):
+        by_column(np.array(["b", "a", "b", "c"]), 10, "site")

@@ -1,0 +1,474 @@
+"""A user's own files: tables, arrays and folders of images, good ones and broken ones."""
+
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import moonfl
+from helpers.problems import TABLE, write_images
+from moonfl import Experiment
+from moonfl.cli import main
+from moonfl.data.base import Examples, Reading
+from moonfl.data.datasets import load
+from moonfl.data.folder import read_folder
+from moonfl.data.images import Images
+from moonfl.data.moments import moments, scales
+from moonfl.data.npz import read_npz
+from moonfl.data.tables import read_csv
+from moonfl.errors import InputError
+from moonfl.experiment import from_toml, override
+from moonfl.task import make_task, with_party_count
+
+BY_SITE = Reading(label="outcome", column="site")
+QUICK = {"rounds": 1, "epochs": 1, "out_dim": 8}
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_a_table_with_a_column_of_parties(tmp_path: Path) -> None:
+    data = read_csv(write(tmp_path / "t.csv", TABLE), BY_SITE)
+    assert data.classes == ("ill", "well")
+    assert data.train.x.shape == (120, 2)
+    assert data.train.x[:3].tolist() == [[20, 0], [21, 1], [22, 0]]
+    assert data.train.y[:3].tolist() == [1, 1, 1]
+    assert data.columns["site"][:4].tolist() == ["A", "B", "C", "A"]
+    assert data.test is None
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_other_delimiters_and_a_byte_order_mark(delimiter: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "\ufeff" + TABLE.replace(",", delimiter))
+    assert torch.equal(
+        read_csv(path, BY_SITE).train.x, read_csv(write(tmp_path / "u.csv", TABLE), BY_SITE).train.x
+    )
+
+
+def test_a_folder_with_train_and_test_tables(tmp_path: Path) -> None:
+    write(tmp_path / "train.csv", TABLE)
+    write(tmp_path / "test.csv", "outcome,sex,age,site\nill,1,50,A\n")
+    data = read_csv(tmp_path, BY_SITE)
+    assert data.test is not None
+    assert data.test.x.tolist() == [[50, 1]]
+
+
+def test_numbers_as_labels_are_in_their_order(tmp_path: Path) -> None:
+    assert read_csv(write(tmp_path / "t.csv", "a,label\n1,10\n2,9\n3,2\n"), Reading()).classes == (
+        "2",
+        "9",
+        "10",
+    )
+
+
+BROKEN_TABLES = [
+    ("", "has no rows below its header"),
+    ("age,label\n", "has no rows below its header"),
+    ("age,label\n1,a\n2\n", "line 3 has 1 cells, the header has 2"),
+    ("age,label\n1,a\nold,b\n", "line 3: column 'age' is 'old', not a number.*ignore=age"),
+    ("age,label\n1,a\n,b\n", "line 3: column 'age' is empty"),
+    ("age,label\n1,a\ninf,b\n", "line 3: column 'age' is 'inf', not a number"),
+    (
+        "age,label\n1,a\n1e300,b\n",
+        "line 3: column 'age' is '1e300', not a number, or too large a one",
+    ),
+    ("age,label\n1,a\n2,\n", "line 3: column 'label' is empty"),
+    ("age,label\n1,1\n2,1.0\n3,2\n", "column 'label' has 1 and 1.0, one number in two spellings"),
+    ("age,age,label\n1,1,a\n", "more than one column 'age'"),
+    ("label\na\n", "nothing to learn from"),
+    ("age,lable\n1,a\n", "unknown column of .* 'label'; did you mean lable"),
+    ('age,label\n"1,a\n', "not a table in text"),
+    ("age,label\n" + "".join(f"1,{i / 7}\n" for i in range(50)), "50 different values in 50 rows"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), BROKEN_TABLES, ids=[message for _, message in BROKEN_TABLES]
+)
+def test_a_broken_table_is_told(text: str, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", text)
+    with pytest.raises(InputError, match=message) as error:
+        read_csv(path, Reading())
+    assert str(path) in str(error.value)
+
+
+def test_a_wrong_column_of_parties_gets_the_nearest(tmp_path: Path) -> None:
+    path, reading = (
+        write(tmp_path / "t.csv", "site,age,label\nN,1,a\nS,2,b\n"),
+        Reading(column="sit"),
+    )
+    with pytest.raises(InputError, match=r"unknown column of .*t\.csv 'sit'; did you mean site"):
+        read_csv(path, reading)
+    own = write(tmp_path / "own.csv", "age,label\n1,a\n2,b\n")
+    assert (
+        read_csv(own, reading, one_party=True).columns == {}
+    )  # a site has no need to say whose its rows are
+
+
+def test_classes_have_one_order_whatever_the_hash_seed(tmp_path: Path) -> None:
+    """A key of NaN compares with nothing, and a set has another order in every process."""
+    names = ["nan", "3", "-nan", "1", "NaN", "2", "0"]
+    path = write(tmp_path / "t.csv", "age,label\n" + "".join(f"1,{name}\n" for name in names))
+    assert read_csv(path, Reading()).classes == tuple(sorted(names))
+
+
+def test_what_is_no_table_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_csv(tmp_path / "none.csv", Reading())
+    with pytest.raises(InputError, match=r"has no train\.csv"):
+        read_csv(tmp_path, Reading())
+    (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00a")
+    with pytest.raises(InputError, match="not a table in text"):
+        read_csv(tmp_path / "t.csv", Reading())
+    with pytest.raises(InputError, match="line 2, column 'label': unknown class 'a'"):
+        read_csv(write(tmp_path / "u.csv", "age,label\n1,a\n"), Reading(classes=("b", "c")))
+
+
+def test_arrays_with_columns_and_words_for_labels(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(
+        path,
+        x=np.eye(4),
+        y=np.array(["b", "a", "b", "c"]),
+        person=np.array([7, 7, 9, 9]),
+        other=np.ones(3),
+    )
+    data = read_npz(path)
+    assert data.classes == ("a", "b", "c")
+    assert data.train.y.tolist() == [1, 0, 1, 2]
+    assert data.columns.keys() == {"person"}
+    words = {"y": np.array([b"cat", b"dog", b"cat"]), "classes": np.array([b"dog", b"cat"])}
+    np.savez(
+        path,
+        x=np.eye(3),
+        **words,
+        town=np.array(["Köln".encode()] * 3),
+        digest=np.array([b"\xff\x00\xfe"] * 3),
+    )
+    assert read_npz(path).columns["town"].tolist() == ["Köln"] * 3
+    assert (read_npz(path).classes, read_npz(path).train.y.tolist()) == (("dog", "cat"), [1, 0, 1])
+
+
+BROKEN_ARRAYS = [
+    ({"y": np.zeros(3, int)}, "has no array 'x'; it has y"),
+    ({"x": np.zeros((3, 2)), "y": np.zeros(2, int)}, r"must be \[N, ...\] and \[N\]"),
+    ({"x": np.zeros((3, 2)), "y": np.zeros(3)}, "holds float64, not whole numbers or words"),
+    ({"x": np.zeros((3, 2)), "y": np.array([0, -1, 1])}, "whole numbers from 0 to 1"),
+    ({"x": np.array([[1.0], [np.nan]]), "y": np.zeros(2, int)}, "not finite in sample 1"),
+    (
+        {"x": np.zeros((3, 2)), "y": np.zeros(3, int), "x_test": np.zeros((1, 2))},
+        "one of x_test and y_test",
+    ),
+    (
+        {
+            "x": np.zeros((3, 2)),
+            "y": np.zeros(3, int),
+            "x_test": np.zeros((1, 3)),
+            "y_test": np.zeros(1, int),
+        },
+        "they must be alike",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"), BROKEN_ARRAYS, ids=[message for _, message in BROKEN_ARRAYS]
+)
+def test_broken_arrays_are_told(
+    arrays: dict[str, np.ndarray], message: str, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(InputError, match=message) as error:
+        read_npz(tmp_path / "a.npz")
+    assert "a.npz" in str(error.value)
+
+
+def test_images_by_class_and_by_party(tmp_path: Path) -> None:
+    plain = read_folder(write_images(tmp_path / "plain"), Reading())
+    assert plain.classes == ("blue", "red")
+    assert plain.train.x.shape == (12, 3, 20, 20)
+    assert plain.train.x[torch.tensor([7])][0, :, 0, 0].tolist() == [201, 1, 1]
+    assert plain.columns == {}
+    parties = read_folder(
+        write_images(tmp_path / "parties", ("north", "south"), 2), Reading(image_size=16)
+    )
+    assert parties.columns["party"].tolist() == ["north"] * 4 + ["south"] * 4
+    assert parties.train.x.shape == (8, 3, 16, 16)
+    write_images(tmp_path / "split" / "train")
+    write_images(tmp_path / "split" / "test", count=2)
+    split = read_folder(tmp_path / "split", Reading())
+    assert split.test is not None
+    assert (len(split.train.y), len(split.test.y)) == (12, 4)
+
+
+def test_parties_that_the_data_have_and_nobody_asked_for_are_told(tmp_path: Path) -> None:
+    write_images(tmp_path, ("Training", "Testing"))
+    exp = Experiment(dataset="folder", data_dir=str(tmp_path), parties=2, min_samples=2)
+    assert make_task(exp).partition_note == (
+        "samples are dealt to parties anew; column=party would take parties from the data"
+    )
+    assert make_task(replace(exp, partition="column", column="party")).partition_note == ""
+
+
+def test_an_empty_class_folder_is_a_class(tmp_path: Path) -> None:
+    (write_images(tmp_path / "images") / "green").mkdir()
+    data = read_folder(tmp_path / "images", Reading())
+    assert data.classes == ("blue", "green", "red")
+    assert data.train.y.tolist() == [0] * 6 + [2] * 6
+
+
+def test_broken_folders_are_told(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "images")
+    cases = [
+        (tmp_path / "none", "is not a folder", None),
+        (tmp_path, "has class folders .* but no images|has no class folders|no label", "empty"),
+        (
+            folder,
+            r"004\.png is not a readable image",
+            lambda: (folder / "red" / "004.png").write_bytes(b"no"),
+        ),
+        (
+            folder,
+            r"004\.png has 9x9 pixels, not 20x20 .*image_size=N",
+            lambda: Image.new("L", (9, 9)).save(folder / "red" / "004.png"),
+        ),
+        (
+            folder,
+            r"loose\.png has no label",
+            lambda: Image.new("L", (20, 20)).save(folder / "loose.png"),
+        ),
+        (
+            folder,
+            r"notes\.txt is no image",
+            lambda: (folder / "blue" / "notes.txt").write_text("x"),
+        ),
+    ]
+    for path, message, spoil in cases:
+        if spoil == "empty":
+            path = tmp_path / "empty"
+            (path / "red").mkdir(parents=True)
+        elif spoil is not None:
+            spoil()
+        with pytest.raises(InputError, match=message):
+            read_folder(path, Reading())
+        (folder / "loose.png").unlink(missing_ok=True)
+    write_images(tmp_path / "split" / "train")
+    write_images(tmp_path / "split" / "val")
+    with pytest.raises(
+        InputError, match=r"split has val/ beside train/, where only test/ is known"
+    ):
+        read_folder(tmp_path / "split", Reading())
+    with pytest.raises(InputError, match=r"unknown class folder .* 'blue'; did you mean blu"):
+        read_folder(write_images(tmp_path / "other"), Reading(classes=("blu", "red")))
+
+
+def test_pixels_of_more_than_a_byte_are_refused(tmp_path: Path) -> None:
+    """A scan in 16 bits would become white from 255 on, and nobody would see it."""
+    (tmp_path / "a").mkdir()
+    Image.fromarray(np.full((16, 16), 3000, dtype=np.uint16)).save(tmp_path / "a" / "scan.png")
+    with pytest.raises(InputError, match=r"scan\.png has pixels of more than 8 bits"):
+        read_folder(tmp_path, Reading())
+
+
+def test_images_are_not_all_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 rows of the same few files: 2.4 GB of pixels if they were decoded at once; what is kept has a bound."""
+    folder = write_images(tmp_path / "images", count=5, side=200)
+    monkeypatch.setattr("moonfl.data.images.KEPT", 4 * 3 * 200 * 200)
+    paths = sorted(folder.rglob("*.png")) * 2000
+    tracemalloc.start()
+    images = Images(paths, (200, 200))
+    part = images.take(torch.arange(0, 20_000, 2))
+    for rows in torch.arange(1000).split(100):
+        assert part[rows].shape == (len(rows), 3, 200, 200)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(part) == 10_000
+    assert peak < 60e6
+
+
+FILES = {
+    "csv": ["dataset=csv", "label=outcome", "column=site"],
+    "npz": ["dataset=npz", "column=person", "model=cnn1d"],
+    "folder": ["dataset=folder", "column=party", "image_size=16"],
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """For each format the words of `moonfl run` that name it."""
+    folder = tmp_path_factory.mktemp("files")
+    write(folder / "t.csv", TABLE)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 40, 3)), np.arange(60) % 2
+    np.savez(folder / "a.npz", x=x + y[:, None, None], y=y, person=np.arange(60) % 3)
+    write_images(folder / "images", ("north", "south"), 15)
+    places = {"csv": "t.csv", "npz": "a.npz", "folder": "images"}
+    return {kind: [*words, f"data_dir={folder / places[kind]}"] for kind, words in FILES.items()}
+
+
+def experiment(words: list[str]) -> Experiment:
+    exp = override(Experiment(**QUICK), words)
+    return with_party_count(exp, make_task(exp))
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_each_format_runs_from_the_command_line_and_resumes(
+    kind: str, files: dict[str, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*files[kind], "rounds=1", "epochs=1", "--out", str(tmp_path / "run")]
+    assert main(["run", *words]) == 0, capsys.readouterr().err
+    assert main(["resume", str(tmp_path / "run")]) == 0, capsys.readouterr().err
+    assert main(["partition", *files[kind], "--out", str(tmp_path / "p.png")]) == 0
+
+
+def test_a_run_of_ones_own_data_is_not_named_after_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "t.csv", TABLE)
+    words = [
+        "dataset=csv",
+        "data_dir=t.csv",
+        "label=outcome",
+        "column=site",
+        "rounds=1",
+        "epochs=1",
+        "--workers",
+        "1",
+    ]
+    assert main(["run", *words]) == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["csv-moon"]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_every_party_holds_out_its_own(kind: str, files: dict[str, list[str]]) -> None:
+    exp = experiment([*files[kind], "holdout=0.3", "validation=0.2"])
+    task = make_task(exp)
+    whole = load(exp.dataset, Path(exp.data_dir), exp.reading)
+    assert task.test_party is not None
+    assert task.validation is not None
+    assert set(task.test_party.tolist()) == set(range(exp.parties))
+    sizes = [len(part.y) for part in (*task.parties, task.test, task.validation)]
+    assert sum(sizes) == len(whole.train.y)
+    assert make_task(exp).partition_record() == task.partition_record()
+    assert len(task.test.y) == sum(
+        round(0.3 * int((whole.columns[str(exp.column)] == name).sum()))
+        for name in np.unique(whole.columns[str(exp.column)])
+    )
+
+
+def test_more_than_enough_is_refused() -> None:
+    with pytest.raises(InputError, match="these have one"):
+        make_task(Experiment(holdout=0.2))
+    with pytest.raises(InputError, match="label belongs to dataset=csv"):
+        Experiment(label="y")
+    with pytest.raises(InputError, match="set validation=SHARE too"):
+        Experiment(patience=3)
+    with pytest.raises(InputError, match="standardise=true is for numbers"):
+        make_task(Experiment(standardise=True))
+
+
+def test_standardisation_is_that_of_all_samples_together(files: dict[str, list[str]]) -> None:
+    """By parties' sums alone; also far from 0, where a plain sum of squares would lose every digit."""
+    for kind in ("csv", "npz"):
+        exp = experiment(files[kind])
+        task = make_task(exp)
+        far = [part._replace(x=part.x.double() + 1e8) for part in task.parties]
+        for parties, shift in ((task.parties, 0.0), (far, 1e8)):
+            mean, std = scales(map(moments, parties), parties[0].x.shape[1:])
+            together = torch.cat([part.x for part in parties]).double() - shift
+            axes = (0,) if kind == "csv" else (0, 1)
+            assert torch.allclose(
+                mean.double().flatten() - shift, together.mean(dim=axes), atol=1e-4 + shift * 6e-8
+            )
+            assert torch.allclose(
+                std.double().flatten(), together.std(dim=axes, correction=0), rtol=1e-5
+            )
+
+
+def test_a_constant_column_is_left_alone() -> None:
+    party = Examples(torch.tensor([[3.0, 1.0], [3.0, 2.0]]), torch.tensor([0, 1]))
+    mean, std = scales([moments(party)], (2,))
+    assert mean.tolist() == [3.0, 1.5]
+    assert std.tolist() == [1.0, 0.5]
+
+
+def test_mean_and_deviation_travel_with_the_model_and_stay(files: dict[str, list[str]]) -> None:
+    exp = replace(experiment(files["csv"]), rounds=3)
+    task = make_task(exp)
+    model = moonfl.run(exp, workers=1).models["global"]
+    assert task.scales is not None
+    assert torch.equal(model["standardise.mean"], task.scales[0])
+    assert torch.equal(model["standardise.std"], task.scales[1])
+
+
+def test_a_test_set_with_the_column_of_parties_is_judged_by_party(tmp_path: Path) -> None:
+    write(tmp_path / "train.csv", TABLE)
+    write(tmp_path / "test.csv", "age,sex,site,outcome\n50,1,C,ill\n21,0,A,well\n22,0,A,well\n")
+    words = ["dataset=csv", f"data_dir={tmp_path}", "label=outcome", "column=site"]
+    assert make_task(experiment(words)).test_party.tolist() == [2, 0, 0]
+    write(tmp_path / "test.csv", "age,sex,site,outcome\n50,1,D,ill\n")
+    with pytest.raises(InputError, match="column 'site' of the test set: unknown party 'D'"):
+        experiment(words)
+    path = tmp_path / "a.npz"
+    np.savez(
+        path,
+        x=np.eye(4),
+        y=[0, 1, 0, 1],
+        x_test=np.eye(4)[:2],
+        y_test=[0, 1],
+        who=[5, 5, 7, 7],
+        who_test=[7, 5],
+    )
+    assert make_task(
+        experiment(["dataset=npz", f"data_dir={path}", "column=who"])
+    ).test_party.tolist() == [1, 0]
+    write_images(tmp_path / "split" / "train", ("north", "south"))
+    write_images(tmp_path / "split" / "test", ("south",), count=1)
+    words = ["dataset=folder", f"data_dir={tmp_path / 'split'}", "column=party"]
+    assert make_task(experiment(words)).test_party.tolist() == [1, 1]
+
+
+def test_names_that_no_table_can_show_are_refused(tmp_path: Path) -> None:
+    rows = 'age,site,label\n1,A,x\n2,"B\n\x1b[31m",y\n3,A,y\n'
+    with pytest.raises(InputError, match=r"a party has the name 'B\\n\\x1b\[31m'"):
+        experiment(["dataset=csv", f"data_dir={write(tmp_path / 't.csv', rows)}", "column=site"])
+    words = [
+        "dataset=csv",
+        f"data_dir={write(tmp_path / 'u.csv', TABLE)}",
+        "label=outcome",
+        "ignore=site",
+    ]
+    with pytest.raises(InputError, match="a class has the name 'ill', and so has another"):
+        experiment([*words, "classes=ill,well,ill", "parties=3"])
+
+
+def test_classes_of_arrays_are_told_once_and_from_0(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.eye(2), y=[0, 1], classes=["a", "b"])
+    with pytest.raises(InputError, match="has the classes a, b, not b, a as classes= says"):
+        read_npz(path, Reading(classes=("b", "a")))
+    np.savez(path, x=np.eye(2), y=[100_000, 100_001])
+    with pytest.raises(InputError, match="labels go up to 100001, but only 2 different ones occur"):
+        read_npz(path)
+    np.savez(path, x=np.eye(2), y=[True, False])
+    assert read_npz(path).train.y.tolist() == [1, 0]
+
+
+def test_ones_own_data_start_from_the_papers_settings_not_the_digits(tmp_path: Path) -> None:
+    words = [
+        "run",
+        "dataset=csv",
+        f"data_dir={write(tmp_path / 't.csv', TABLE)}",
+        "label=outcome",
+        "column=site",
+    ]
+    assert main([*words, "rounds=1", "epochs=1", "--out", str(tmp_path / "run")]) == 0
+    exp = from_toml(tmp_path / "run" / "experiment.toml")
+    assert (exp.batch_size, exp.parties, exp.algorithm) == (64, 3, moonfl.MOON(mu=5.0))

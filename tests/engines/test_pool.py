@@ -1,0 +1,261 @@
+"""The pool gives the embedded engine's bits, whatever happens to its workers."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from helpers.equality import same
+from helpers.problems import TINY, Nowhere, gaussians, train, with_algorithm
+from helpers.processes import start
+from moonfl import run as run_experiment
+from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
+from moonfl.engines.base import make_engine
+from moonfl.engines.embedded import Embedded
+from moonfl.engines.pool import Pool
+from moonfl.errors import InputError, RunError
+from moonfl.experiment import Experiment
+from moonfl.federation import init_server, run
+from moonfl.task import Task
+from moonfl.types import Batch, Loss, Output, Params, Party, Server, State, Update
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the pool forks, which is safe on Linux only"
+)
+
+
+def pooled(exp: Experiment, task: Task, workers: int = 2, log: Nowhere | None = None) -> Server:
+    with closing(Pool(exp, task, workers)) as pool:
+        return run(exp, task, pool, log or Nowhere())
+
+
+def told(update: Update) -> dict:
+    """All of an update but the seconds it took."""
+    return vars(update) | {"metrics": update.metrics.get("loss")}
+
+
+@pytest.mark.parametrize("batch_norm", [False, True])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_equals_embedded_to_the_bit(algorithm: str, batch_norm: bool) -> None:
+    exp = with_algorithm(replace(TINY, rounds=4, parties=5, sample_fraction=0.6), algorithm)
+    task = gaussians((40, 1, 20, 33, 64), batch_norm=batch_norm)
+    task = replace(task, validation=task.parties[0], test_party=torch.arange(50) // 10)
+    alone, together = Nowhere(), Nowhere()
+    first, second = run(exp, task, Embedded(exp, task), alone), pooled(exp, task, 3, together)
+    assert same(first, second)
+    assert alone.scores == together.scores
+    for a, b in zip(alone.updates, together.updates, strict=True):
+        assert [u.party for u in a] == [u.party for u in b]
+        assert all(same(told(u), told(v)) for u, v in zip(a, b, strict=True))
+
+
+@dataclass(frozen=True)
+class Random(FedAvg):
+    """Draws in every hook of a party."""
+
+    def init_party(self, params: Params) -> State:
+        return {"kept": {"r": torch.rand(1)}}
+
+    def local_loss(self, party: Party) -> Loss:
+        supervised, first = super().local_loss(party), torch.rand(())
+        return lambda model, batch: supervised(model, batch) * (first + torch.rand(()))
+
+    def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
+        return {"kept": {"r": party.state["kept"]["r"] + torch.rand(1)}}, {
+            "sent": {"r": party.state["kept"]["r"]}
+        }
+
+
+def test_what_a_method_draws_is_the_same_in_any_process() -> None:
+    exp, task = with_algorithm(replace(TINY, rounds=3), Random()), gaussians()
+    alone, together = Nowhere(), Nowhere()
+    torch.manual_seed(1)
+    first = run(exp, task, Embedded(exp, task), alone)
+    torch.manual_seed(2)
+    assert same(first, pooled(exp, task, 3, together))
+    sent = [[[u.extra["sent"]["r"] for u in of] for of in log.updates] for log in (alone, together)]
+    assert same(*sent)
+
+
+def test_several_negatives_travel_in_order() -> None:
+    exp, task = with_algorithm(replace(TINY, rounds=5), MOON(negatives=3)), gaussians()
+    assert same(train(exp, task), pooled(exp, task))
+
+
+def test_results_do_not_depend_on_workers(tmp_path: Path) -> None:
+    exp = replace(Experiment(), rounds=2, epochs=1, parties=6)
+    facts = [[f["loss"] for f in run_experiment(exp, workers=n).rounds] for n in (1, 2, 5)]
+    assert facts[0] == facts[1] == facts[2]
+    with pytest.raises(InputError, match="workers must be >= 1"):
+        run_experiment(exp, tmp_path / "out", workers=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_engine_follows_the_need() -> None:
+    task = gaussians()
+    assert isinstance(make_engine(replace(TINY, parties=1), task, 8), Embedded)
+    with closing(make_engine(TINY, task, 8)) as engine:
+        assert isinstance(engine, Pool)
+        assert engine.size == 4
+
+
+class Deadly(Task):
+    """The worker that trains party 1 (of 30 samples) dies, as often as there are files to remove."""
+
+    def supervised(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        if len(batch.y) == 30:
+            for lives in sorted(Path(os.environ["MOONFL_TEST_LIVES"]).iterdir()):
+                lives.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().supervised(logits, batch)
+
+
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Task]:
+    monkeypatch.setenv("MOONFL_TEST_LIVES", str(tmp_path))
+    task = gaussians()
+    return Deadly(task.build, task.parties, task.test, task.preparation, task.batch_norm)
+
+
+def test_a_killed_worker_is_replaced_and_its_party_trained_again(
+    deadly: Task, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    exp = with_algorithm(TINY, "scaffold")
+    expected = train(exp, deadly)
+    (tmp_path / "life").touch()
+    assert same(expected, pooled(exp, deadly))
+    assert (
+        "a worker process died while training party 1 in round 1 (exit code -9); trying once more"
+        in capfd.readouterr().err
+    )
+
+
+def test_a_party_that_kills_twice_ends_the_run(deadly: Task, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).touch()
+    with pytest.raises(
+        RunError, match=r"died while training party 1 in round 1 .*for the second time"
+    ):
+        pooled(TINY, deadly)
+
+
+def test_a_worker_killed_between_rounds_is_replaced() -> None:
+    exp, task = with_algorithm(TINY, "moon"), gaussians()
+    server, alone = init_server(exp, task), Embedded(exp, task)
+    with closing(Pool(exp, task, 2)) as pool:
+        for t in range(3):
+            os.kill(pool.workers[0].process.pid, signal.SIGKILL)
+            pool.workers[0].process.join()
+            a, b = pool.train(server, [0, 1, 2, 3], t), alone.train(server, [0, 1, 2, 3], t)
+            assert all(same(p.params, q.params) for p, q in zip(a, b, strict=True))
+
+
+class Exploding(Task):
+    def supervised(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return super().supervised(logits, batch) * float("nan")
+
+
+class Broken(Task):
+    def supervised(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        raise KeyError("a bug of the user's own")
+
+
+def test_failures_in_a_worker_reach_the_user() -> None:
+    task = gaussians()
+    parts = (task.build, task.parties, task.test, task.preparation, task.batch_norm)
+    with pytest.raises(RunError, match=r"party \d became nan in round 1"):
+        pooled(TINY, Exploding(*parts))
+    with pytest.raises(RuntimeError, match="a bug of the user's own"):
+        pooled(TINY, Broken(*parts))
+
+
+class OnlyLarge(Task):
+    """Party 2, of 20 samples, fails."""
+
+    def supervised(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return super().supervised(logits, batch) * (float("nan") if len(batch.y) == 20 else 1.0)
+
+
+def test_a_pool_that_saw_a_failure_gives_right_answers_afterwards() -> None:
+    task = gaussians((40, 30, 20, 33))
+    exp = with_algorithm(TINY, "fedavg")
+    server = init_server(exp, task)
+    failing = OnlyLarge(task.build, task.parties, task.test, task.preparation, task.batch_norm)
+    with closing(Pool(exp, failing, 2)) as pool:
+        for _ in range(3):
+            with pytest.raises(RunError, match="party 2"):
+                pool.train(server, [0, 1, 2, 3], 0)
+            (update,) = pool.train(server, [3], 0)
+            assert update.num_samples == 33
+        assert [u.num_samples for u in pool.train(server, [0, 1, 3], 0)] == [40, 30, 33]
+
+
+class Dropped(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> Output:
+        output: Output = self.model(nn.functional.dropout(x, 0.3, self.training))
+        return output
+
+
+def test_models_that_draw_numbers_do_not_depend_on_workers() -> None:
+    """Dropout draws from torch's global stream, which every party must find in the same state."""
+    task = gaussians()
+    dropping = replace(task, build=lambda: Dropped(task.build()))
+    exp = with_algorithm(TINY, "moon")
+    results = [train(exp, dropping), pooled(exp, dropping), pooled(exp, dropping, 3)]
+    assert same(results[0], results[1])
+    assert same(results[0], results[2])
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Processes whose working directory is `folder`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if (
+                entry.name.isdigit()
+                and os.readlink(entry / "cwd") == str(folder)
+                and "Z" not in (entry / "stat").read_text().split()[2]
+            ):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("signal_sent", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+def test_no_worker_outlives_its_parent(tmp_path: Path, signal_sent: signal.Signals) -> None:
+    process = start(tmp_path, "run", "rounds=100000", "--workers", "2", "--out", "long")
+    assert process.pid is not None
+    try:
+        deadline = time.monotonic() + 60
+        while not (
+            (tmp_path / "long" / "rounds.jsonl").exists()
+            and (tmp_path / "long" / "rounds.jsonl").read_text()
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert len(processes_in(tmp_path)) == 3
+        os.kill(process.pid, signal_sent)
+        process.join(timeout=30)
+        assert (
+            process.exitcode
+            == {signal.SIGINT: 130, signal.SIGKILL: -9, signal.SIGTERM: 143}[signal_sent]
+        )
+        while processes_in(tmp_path):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.join()

@@ -1,0 +1,1 @@
+"""Helpers shared by the tests: small problems, written files, fault injection, started processes."""

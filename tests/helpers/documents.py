@@ -1,0 +1,25 @@
+"""Code blocks and commands of the documentation."""
+
+import re
+import shlex
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+LANGUAGES = {"console", "python", "text", "toml", "csv"}
+
+
+FENCE = re.compile(r'^```(\w*)(?: title="([\w.]+)")?\n(.*?)^```$', flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str) -> list[list[str]]:
+    return [
+        shlex.split(line.removeprefix("$ "))
+        for block in blocks(text, "console")
+        for line in block.splitlines()
+    ]

@@ -1,0 +1,217 @@
+"""Small problems: tasks of known solution, a tiny real task, and files in the publishers' layouts."""
+
+import pickle
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from moonfl.algorithms import ALGORITHMS, FedAvg
+from moonfl.data.augment import Preparation
+from moonfl.data.base import Examples
+from moonfl.engines.embedded import Embedded
+from moonfl.experiment import Experiment
+from moonfl.federation import run
+from moonfl.metrics import Score, Tally
+from moonfl.models.base import Model
+from moonfl.presets import PRESETS
+from moonfl.task import Task
+from moonfl.types import Batch, Output, Server
+
+AS_STORED = Preparation(mean=(0.0,), std=(1.0,), scale=1.0)
+TINY = Experiment(parties=4, rounds=3, epochs=2, batch_size=32, out_dim=16)
+
+
+class Nowhere:
+    """A recorder that keeps the scores and the updates."""
+
+    def __init__(self) -> None:
+        self.scores: list[dict[str, Score]] = []
+        self.updates: list[list] = []
+
+    def log(self, t, server, updates, scores) -> bool:
+        self.scores.append(scores)
+        self.updates.append(updates)
+        return False
+
+
+def train(exp: Experiment, task: Task) -> Server:
+    return run(exp, task, Embedded(exp, task), Nowhere())
+
+
+class Point(nn.Module):
+    """A model that is one number, w."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Output:
+        w = self.w.expand(len(x), 1)
+        return Output(w, w)
+
+
+class Quadratics(Task):
+    """Party i holds copies of (a_i, b_i) and minimises a_i/2 (w - b_i)^2."""
+
+    def supervised(self, logits: Tensor, batch: Batch) -> Tensor:
+        a, b = batch.x.flatten(1).T  # each [B]
+        return (a / 2 * (logits[:, 0] - b) ** 2).mean()
+
+    def evaluate_chunks(self, model: nn.Module, numbers: range) -> list[Tally]:
+        return [Tally(0.0, [1], [1], [0], {})]
+
+
+def quadratics(curvatures: list[float], centres: list[float], sizes: list[int]) -> Task:
+    parties = []
+    for a, b, n in zip(curvatures, centres, sizes, strict=True):
+        x = torch.tensor([a, b]).repeat(n, 1).view(n, 1, 1, 2)
+        parties.append(Examples(x, torch.zeros(n, dtype=torch.long)))
+    return Quadratics(Point, parties, parties[0], AS_STORED, batch_norm=False)
+
+
+def gaussians(
+    sizes: tuple[int, ...] = (40, 30, 20, 33), batch_norm: bool = False, classes: int = 3
+) -> Task:
+    """Clusters in six dimensions, uneven over the parties, for a small network with or without BatchNorm."""
+    rng = torch.Generator().manual_seed(0)
+    centres = torch.randn(classes, 6, generator=rng) * 2
+
+    def examples(n: int, shift: int) -> Examples:
+        y = (torch.arange(n) // 7 + shift) % classes
+        return Examples((centres[y] + torch.randn(n, 6, generator=rng)).view(n, 1, 1, 6), y)
+
+    def build() -> nn.Module:
+        norm = nn.BatchNorm1d(8) if batch_norm else nn.Identity()
+        return Model(
+            nn.Sequential(nn.Flatten(), nn.Linear(6, 8), norm, nn.ReLU()), 8, classes, out_dim=5
+        )
+
+    parties = [examples(n, i) for i, n in enumerate(sizes)]
+    return Task(build, parties, examples(50, 0), AS_STORED, batch_norm)
+
+
+def with_algorithm(exp: Experiment, algorithm: str | FedAvg) -> Experiment:
+    """The experiment with a method; SOLO is one round of all parties."""
+    method = ALGORITHMS[algorithm]() if isinstance(algorithm, str) else algorithm
+    if not method.federated:
+        exp = replace(exp, rounds=1, sample_fraction=1)
+    return replace(exp, algorithm=method)
+
+
+def write_cifar10(data_dir: Path, per_file: int = 20) -> None:
+    folder = data_dir / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        pixels = rng.integers(0, 256, (per_file, 3072), dtype=np.uint8)
+        content = {
+            b"data": pixels,
+            b"labels": [i % 10 for i in range(per_file)],
+            b"batch_label": b"made for a test",
+        }
+        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+
+
+def write_cifar100(data_dir: Path, train: int = 400, test: int = 100) -> None:
+    folder = data_dir / "cifar-100-python"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name, total in (("train", train), ("test", test)):
+        fine = [i % 100 for i in range(total)]
+        pixels = rng.integers(0, 256, (total, 3072), dtype=np.uint8)
+        content = {b"data": pixels, b"fine_labels": fine, b"coarse_labels": [y % 20 for y in fine]}
+        (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+    names = [f"class {k}".encode() for k in range(100)]
+    (folder / "meta").write_bytes(pickle.dumps({b"fine_label_names": names}, protocol=2))
+
+
+def write_tiny_imagenet(data_dir: Path, classes: int = 3, per_class: int = 8) -> None:
+    """Colour JPEGs, the first of each class grey, and val labels that do not follow the file names."""
+    folder = data_dir / "tiny-imagenet-200"
+    wnids = [f"n{k:08}" for k in range(classes)]
+    annotations = []
+    for k, wnid in enumerate(wnids):
+        (folder / "train" / wnid / "images").mkdir(parents=True)
+        (folder / "val" / "images").mkdir(parents=True, exist_ok=True)
+        for i in range(per_class):
+            image = Image.new(
+                "L" if i == 0 else "RGB", (64, 64), 60 * k + i if i == 0 else (60 * k, 10 * i, 200)
+            )
+            image.save(folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG")
+        name = f"val_{classes - k}.JPEG"
+        Image.new("RGB", (64, 64), (60 * k, 0, 200)).save(folder / "val" / "images" / name)
+        annotations.append(f"{name}\t{wnid}\t0\t0\t62\t62\n")
+    (folder / "val" / "val_annotations.txt").write_text("".join(annotations))
+    (folder / "words.txt").write_text(
+        "".join(f"{wnid}\tthing {k}, object\n" for k, wnid in enumerate(wnids))
+    )
+
+
+def write_own(folder: Path) -> None:
+    """What a user may have: a table, a folder of images, and arrays of signals."""
+    rows = [
+        f"{20 + i % 50},{i % 7},{'ABC'[i % 3]},{'ill' if i % 50 > 25 else 'well'}\n"
+        for i in range(90)
+    ]
+    (folder / "patients.csv").write_text("age,marker,hospital,outcome\n" + "".join(rows))
+    write_images(folder / "photographs", count=20)
+    rng, y = np.random.default_rng(0), np.arange(60) % 2
+    np.savez(
+        folder / "motion.npz",
+        x=rng.normal(size=(60, 40, 3)) + y[:, None, None],
+        y=y,
+        person=np.arange(60) % 3,
+    )
+
+
+def write_hapt(path: Path, people: int = 12, each: int = 24) -> None:
+    """Windows of motion whose activity can be heard: another frequency each, another loudness for each person."""
+    rng, time = np.random.default_rng(0), np.arange(128)
+    subject, y = (
+        np.repeat(np.arange(1, people + 1), each),
+        np.tile(np.arange(6), people * each // 6),
+    )
+    wave = np.sin(time * (1 + y[:, None]) / 10) * (1 + subject[:, None] / 10)
+    x = (wave[:, :, None] + 0.1 * rng.normal(size=(len(y), 128, 6))).astype(np.float32)
+    np.savez(path, x=x, y=y, subject=subject)
+
+
+def write_images(
+    folder: Path, parties: tuple[str, ...] = (), count: int = 6, side: int = 20
+) -> Path:
+    """Red and blue squares, each a little different."""
+    for holder in [folder / party for party in parties] or [folder]:
+        for name, colour in (("blue", (0, 0, 200)), ("red", (200, 0, 0))):
+            (holder / name).mkdir(parents=True, exist_ok=True)
+            for i in range(count):
+                Image.new("RGB", (side, side), tuple(c + i for c in colour)).save(
+                    holder / name / f"{i:03}.png"
+                )
+    return folder
+
+
+def interruptible(command: list[str], **more) -> subprocess.Popen:
+    """A process that Ctrl-C ends, also where the tests themselves were started in the background, deaf to it."""
+    return subprocess.Popen(
+        command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **more
+    )
+
+
+def shorten(monkeypatch: pytest.MonkeyPatch, solo: int, others: int | None = None) -> None:
+    """Presets with fewer epochs, of the same loop; table1 of the README's commands has all of them."""
+    for name, preset in list(PRESETS.items()):
+        epochs = others if preset.experiment.algorithm.federated else solo
+        short = preset.experiment if epochs is None else replace(preset.experiment, epochs=epochs)
+        monkeypatch.setitem(PRESETS, name, replace(preset, experiment=short))
+
+
+TABLE = "age,sex,site,outcome\n" + "".join(
+    f"{20 + i % 50},{i % 2},{'ABC'[i % 3]},{'ill' if i % 50 > 25 else 'well'}\n" for i in range(120)
+)  # a CSV file of patients at three sites

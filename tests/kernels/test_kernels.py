@@ -1,0 +1,433 @@
+"""The native kernels against torch."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from helpers.problems import train, write_cifar10
+from moonfl.data.cifar import CIFAR10, CIFAR100
+from moonfl.experiment import Experiment
+from moonfl.kernels import batch as batch_module
+from moonfl.kernels import chain
+from moonfl.kernels import library as kernels
+from moonfl.kernels.convpool import ConvReluPool
+from moonfl.models.base import Model
+from moonfl.models.encoders import build_model
+from moonfl.task import make_task
+
+BEST = kernels.in_use()
+SHAPES = [  # batch, channels, side, outputs, kernel
+    (64, 3, 32, 6, 5),
+    (64, 6, 14, 16, 5),
+    (1, 3, 32, 6, 5),
+    (15, 3, 16, 5, 5),
+    (17, 2, 11, 7, 3),
+    (33, 6, 14, 13, 5),
+    (5, 1, 9, 1, 4),
+    (3, 16, 8, 4, 2),
+    (2, 7, 7, 9, 1),
+]
+
+
+def supported() -> list[str]:
+    native = kernels.library()
+    if native is None:
+        return []
+    found = [
+        name for lanes, name in kernels.SETS.items() if native.moonfl_choose(name.encode()) == lanes
+    ]
+    native.moonfl_choose(BEST.encode())
+    return found
+
+
+@pytest.fixture(params=supported() or ["torch"])
+def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every instruction set this processor has."""
+    native = kernels.library()
+    if native is not None:
+        native.moonfl_choose(request.param.encode())
+    yield request.param
+    if native is not None:
+        native.moonfl_choose(BEST.encode())
+
+
+def reference(x: Tensor, layer: ConvReluPool) -> Tensor:
+    return F.max_pool2d(F.relu(F.conv2d(x, layer.weight, layer.bias)), 2)
+
+
+def whole_numbers(shape: tuple[int, ...], low: int, high: int, seed: int) -> Tensor:
+    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+def integer_layer(channels: int, outputs: int, kernel: int, flat: bool) -> ConvReluPool:
+    layer = ConvReluPool(channels, outputs, kernel, flat)
+    with torch.no_grad():
+        layer.weight.copy_(whole_numbers(tuple(layer.weight.shape), -2, 3, 1))
+        layer.bias.copy_(whole_numbers(tuple(layer.bias.shape), -2, 3, 2))
+    return layer
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize(("n", "c", "side", "o", "k"), SHAPES)
+def test_equal_to_the_bit_on_whole_numbers_with_ties(
+    instructions: str, n: int, c: int, side: int, o: int, k: int, flat: bool
+) -> None:
+    """Sums of small whole numbers are exact in any order, and windows full of ties tell which maximum is taken."""
+    layer = integer_layer(c, o, k, flat)
+    x = whole_numbers((n, c, side, side), -3, 4, 0).requires_grad_()
+    y, expected = layer(x), reference(x, layer)
+    assert torch.equal(y, expected)
+    dy = whole_numbers(tuple(expected.shape), -3, 4, 3)
+    inputs = [x, layer.weight, layer.bias]
+    for got, want in zip(
+        torch.autograd.grad(y, inputs, dy), torch.autograd.grad(expected, inputs, dy), strict=True
+    ):
+        assert torch.equal(got, want)
+
+
+def clear_maxima(c: int, side: int, o: int, k: int) -> tuple[Tensor, ConvReluPool]:
+    """Random numbers whose maxima are clear: a near-tie may go either way by rounding alone."""
+    for seed in range(100):
+        torch.manual_seed(seed)
+        layer, x = ConvReluPool(c, o, k), torch.randn(5, c, side, side)
+        outputs = F.conv2d(x.double(), layer.weight.double(), layer.bias.double())
+        even = outputs[:, :, : outputs.shape[2] // 2 * 2, : outputs.shape[3] // 2 * 2]
+        windows = F.unfold(even.flatten(0, 1)[:, None], 2, stride=2)
+        top = windows.topk(2, dim=1).values
+        if (top[:, 0] - top[:, 1]).min() > 1e-5 and top[:, 0].abs().min() > 1e-5:
+            return x, layer
+    raise AssertionError("no seed has clear maxima")
+
+
+@pytest.mark.parametrize(("c", "side", "o", "k"), [(3, 32, 6, 5), (6, 14, 16, 5), (4, 10, 5, 3)])
+def test_close_to_float64(instructions: str, c: int, side: int, o: int, k: int) -> None:
+    x, layer = clear_maxima(c, side, o, k)
+    double = ConvReluPool(c, o, k).double()
+    double.load_state_dict(layer.state_dict())
+    x32, x64 = x.clone().requires_grad_(), x.double().requires_grad_()
+    y32, y64 = layer(x32), double(x64)
+    dy = torch.randn(y64.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    got = [y32, *torch.autograd.grad(y32, [x32, layer.weight, layer.bias], dy.float())]
+    want = [y64, *torch.autograd.grad(y64, [x64, double.weight, double.bias], dy)]
+    for a, b in zip(got, want, strict=True):
+        assert ((a - b).abs().max() / b.abs().max()) < 2e-6
+
+
+def test_not_a_number_spreads_as_in_torch(instructions: str) -> None:
+    layer = integer_layer(3, 6, 5, False)
+    x = whole_numbers((20, 3, 16, 16), -3, 4, 0)
+    x[3, 1, 7, 7], x[19, 0, 0, 0], x[5, 2, 15, 15] = float("nan"), float("nan"), float("inf")
+    assert torch.equal(layer(x).isnan(), reference(x, layer).isnan())
+    assert torch.equal(layer(x).nan_to_num(7), reference(x, layer).nan_to_num(7))
+
+
+def test_a_loss_may_call_the_model_twice(instructions: str) -> None:
+    layer = integer_layer(3, 6, 5, False)
+    a, b = (whole_numbers((7, 3, 16, 16), -3, 4, seed) for seed in (0, 1))
+    got = torch.autograd.grad((layer(a) * layer(b)).sum(), layer.weight)[0]
+    want = torch.autograd.grad((reference(a, layer) * reference(b, layer)).sum(), layer.weight)[0]
+    assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(
+    ("n", "i", "o"), [(64, 400, 120), (1, 1, 1), (7, 17, 33), (13, 5, 16), (2, 40, 7), (25, 3, 100)]
+)
+def test_linear_layers_are_equal_to_the_bit_on_whole_numbers(
+    instructions: str, n: int, i: int, o: int, relu: bool
+) -> None:
+    layer = nn.Linear(i, o)
+    with torch.no_grad():
+        layer.weight.copy_(whole_numbers((o, i), -2, 3, 1))
+        layer.bias.copy_(whole_numbers((o,), -2, 3, 2))
+    x = whole_numbers((n, i), -3, 4, 0).requires_grad_()
+    made = chain.run([[layer, nn.ReLU()] if relu else [layer]], x)
+    assert made is not None
+    expected = F.linear(x, layer.weight, layer.bias)
+    expected = F.relu(expected) if relu else expected
+    assert torch.equal(made[0], expected)
+    dy, inputs = whole_numbers((n, o), -3, 4, 3), [x, layer.weight, layer.bias]
+    for got, want in zip(
+        torch.autograd.grad(made[0], inputs, dy),
+        torch.autograd.grad(expected, inputs, dy),
+        strict=True,
+    ):
+        assert torch.equal(got, want)
+
+
+def test_not_a_number_passes_a_linear_layer_as_in_torch(instructions: str) -> None:
+    layers = [nn.Linear(9, 11), nn.ReLU()]
+    x = torch.ones(5, 9)
+    x[2, 3], x[4, 0] = float("nan"), float("inf")
+    made = chain.run([layers], x)
+    assert made is not None
+    assert torch.equal(made[0].isnan(), nn.Sequential(*layers)(x).isnan())
+    assert made[0][2].isnan().all()
+
+
+MODELS = [
+    ("simple-cnn", (3, 20, 16), True),
+    ("simple-cnn", (1, 16, 16), False),
+    ("mlp", (1, 3, 5), True),
+]
+
+
+def integer_model(name: str, shape: tuple[int, ...], head: bool) -> Model:
+    """A model of small whole numbers, so that sums are exact in any order."""
+    model = build_model(name, shape, 5, head, 7)
+    assert isinstance(model, Model)
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            parameter.copy_(whole_numbers(tuple(parameter.shape), -1, 2, number))
+    return model
+
+
+def grads(model: Model, x: Tensor, loss: Callable[[Model, Tensor], Tensor]) -> list[Tensor | None]:
+    model.zero_grad()
+    loss(model, x).backward()
+    return [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+
+LOSSES: dict[str, Callable[[Model, Tensor], Tensor]] = {
+    "z and logits": lambda m, x: m(x).z.sum() + (m(x).logits % 3).sum(),
+    "z alone": lambda m, x: m(x).z[:, 0].sum(),
+    "logits alone": lambda m, x: m(x).logits[:, 1].sum(),
+    "one model twice": lambda m, x: m(x[:2]).logits.sum() - 2 * m(x[2:]).z.sum(),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("name", "shape", "head"), MODELS)
+def test_a_whole_network_is_equal_to_its_layers_in_torch(
+    instructions: str, name: str, shape: tuple[int, ...], head: bool, loss: str
+) -> None:
+    model, x = integer_model(name, shape, head), whole_numbers((5, *shape), -1, 2, 0)
+    assert chain.run([[model.encoder, model.head], [model.output]], x) is not None
+    native = grads(model, x, LOSSES[loss]), model(x)
+    for module in model.modules():
+        if hasattr(module, "native"):
+            module.native = False
+    expected = grads(model, x, LOSSES[loss]), model(x)
+    for got, want in zip((*native[0], *native[1]), (*expected[0], *expected[1]), strict=True):
+        assert (got is None and want is None) or torch.equal(got, want)
+
+
+def test_the_gradient_of_the_input_of_a_whole_network(instructions: str) -> None:
+    model = integer_model("simple-cnn", (3, 16, 16), True)
+    x = whole_numbers((3, 3, 16, 16), -1, 2, 0).requires_grad_()
+    got = torch.autograd.grad(model(x).logits.sum(), x)[0]
+    want = torch.autograd.grad(model.output(model.head(model.encoder(x))).sum(), x)[0]
+    assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("hook", ["register_forward_hook", "register_full_backward_hook"])
+def test_a_layer_that_is_watched_is_run_by_torch(hook: str) -> None:
+    model, seen = build_model("mlp", (1, 3, 5), 5, True, 7), []
+    getattr(model.head[0], hook)(lambda *_: seen.append("head"))
+    model(torch.zeros(2, 1, 3, 5)).logits.sum().backward()
+    assert seen == ["head"]
+
+
+def test_a_layer_with_another_forward_is_run_by_it() -> None:
+    model, x = build_model("mlp", (1, 3, 5), 5, True, 7), torch.zeros(2, 1, 3, 5)
+    plain = model.output.forward
+    model.output.forward = lambda z: 2 * plain(z)
+    patched = model(x).logits
+    del model.output.forward
+    assert torch.allclose(patched, 2 * model(x).logits)
+
+
+def test_threads_that_end_leave_no_memory_behind() -> None:
+    """As those of a server do that has one for each request."""
+    model, x = (
+        build_model("simple-cnn", (3, 32, 32), 10, True, 16).eval(),
+        torch.zeros(16, 3, 32, 32),
+    )
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def threads(count: int) -> None:
+        for _ in range(count):
+            thread = threading.Thread(target=lambda: model(x))
+            thread.start()
+            thread.join()
+
+    threads(20)
+    before = resident()
+    threads(150)
+    assert resident() - before < 15e6
+
+
+def test_a_layer_that_is_told_to_leave_it_to_torch_does_so_in_a_chain() -> None:
+    layer = ConvReluPool(3, 6, 5)
+    layer.native = False
+    assert chain.run([[layer]], torch.zeros(2, 3, 16, 16)) is None
+
+
+def test_hooks_that_pack_what_is_saved_change_no_gradient() -> None:
+    """A packed tensor may come back in another layout."""
+
+    def packed(tensor: Tensor) -> Tensor:
+        return tensor.clone(memory_format=torch.contiguous_format)
+
+    model, x = (
+        integer_model("simple-cnn", (3, 20, 16), True),
+        whole_numbers((5, 3, 20, 16), -1, 2, 0),
+    )
+    want = grads(model, x, LOSSES["z and logits"])
+    with torch.autograd.graph.saved_tensors_hooks(packed, packed):
+        got = grads(model, x, LOSSES["z and logits"])
+    for a, b in zip(got, want, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_bias_may_change_before_the_backward_and_a_weight_may_not() -> None:
+    model, x = integer_model("mlp", (1, 3, 5), True), torch.ones(2, 1, 3, 5)
+    before = model(x).logits.sum()
+    with torch.no_grad():
+        model.output.bias.add_(1)
+    before.backward()
+    before = model(x).logits.sum()
+    with torch.no_grad():
+        model.output.weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        before.backward()
+
+
+def with_weight(layer: nn.Linear, outputs: int, inputs: int) -> nn.Linear:
+    """Whose attributes say otherwise."""
+    layer.weight, layer.bias = (
+        nn.Parameter(torch.ones(outputs, inputs)),
+        nn.Parameter(torch.zeros(outputs)),
+    )
+    return layer
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Linear(3, 4), nn.Tanh()],
+        [nn.ReLU(), nn.Linear(3, 4)],
+        [nn.Linear(3, 4, bias=False)],
+        [nn.Flatten()],
+        [nn.Linear(5, 4)],
+        [nn.Linear(3, 4).double()],
+        [nn.utils.parametrizations.weight_norm(nn.Linear(3, 4))],
+        [with_weight(nn.Linear(3, 4), 2, 3)],
+        [with_weight(nn.Linear(3, 2), 4, 3)],
+    ],
+)
+def test_what_is_not_ours_is_left_to_torch(layers: list[nn.Module]) -> None:
+    assert chain.run([layers], torch.zeros(2, 3)) is None
+
+
+def test_a_library_that_cannot_be_used_is_told_and_left_alone(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = next(Path(kernels.__file__).parent.glob("_native*"))
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "__init__.py"))
+    for damaged in (b"not a library", found.read_bytes()):
+        (tmp_path / found.name).write_bytes(damaged)
+        monkeypatch.setattr(kernels, "VERSION", -1)
+        with pytest.warns(UserWarning, match="another version or machine"):
+            assert kernels.library.__wrapped__() is None
+
+
+def test_second_derivatives_are_refused(instructions: str) -> None:
+    layer = ConvReluPool(3, 6, 5)
+    x = torch.randn(2, 3, 16, 16, requires_grad=True)
+    with pytest.raises(RuntimeError, match="no second derivative; set MOONFL_KERNELS=torch"):
+        torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 16, 16), (2, 3, 4, 4), (2, 3, 5, 5), (0, 3, 16, 16)])
+def test_misfits_are_torchs_to_take_or_refuse(instructions: str, shape: tuple[int, ...]) -> None:
+    layer, x = ConvReluPool(3, 6, 5), torch.randn(shape)
+    try:
+        expected = reference(x, layer).shape
+    except RuntimeError:
+        with pytest.raises(RuntimeError):
+            layer(x)
+    else:
+        assert layer(x).shape == expected
+
+
+def test_the_default_type_of_torch_does_not_matter(instructions: str) -> None:
+    layer, x = integer_layer(3, 6, 5, False), whole_numbers((4, 3, 16, 16), -3, 4, 0)
+    expected = reference(x, layer)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(layer(x), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_any_layout_of_input_and_weights(instructions: str) -> None:
+    layer, x = integer_layer(3, 6, 5, True), whole_numbers((9, 3, 18, 16), -3, 4, 0)
+    expected = reference(x, layer)
+    for variant in (
+        x,
+        x.to(memory_format=torch.channels_last),
+        x.transpose(2, 3).contiguous().transpose(2, 3),
+    ):
+        assert torch.equal(layer(variant), expected)
+        assert torch.equal(layer.to(memory_format=torch.channels_last)(variant), expected)
+
+
+@pytest.mark.parametrize("preparation", [CIFAR10, CIFAR100])
+@pytest.mark.parametrize("augmented", [False, True])
+def test_batches_have_the_same_pixels_as_in_torch(
+    preparation, augmented: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randint(
+        0, 256, (50, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    rows = torch.randint(0, 50, (65,), generator=torch.Generator().manual_seed(1))
+    made = []
+    for library in (kernels.library, lambda: None):
+        monkeypatch.setattr(batch_module, "library", library)
+        made.append(
+            preparation.batch(x, rows, torch.Generator().manual_seed(2) if augmented else None)
+        )
+    assert torch.equal(*made)
+    assert made[0].stride() == made[1].stride()
+
+
+def test_training_is_the_same_up_to_rounding(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One MOON round on the same batches: native and torch weights agree."""
+    write_cifar10(tmp_path, per_file=100)
+    exp = Experiment(
+        dataset="cifar10", data_dir=str(tmp_path), parties=2, rounds=2, epochs=2, batch_size=32
+    )
+    native = train(exp, make_task(exp)).params
+    monkeypatch.setattr(chain, "library", lambda: None)
+    torch_only = train(exp, make_task(exp)).params
+    for name, value in native.items():
+        assert (value - torch_only[name]).abs().max() < 2e-5, name
+
+
+def test_torch_can_be_asked_for() -> None:
+    code = "from moonfl import kernels; print(kernels.in_use())"
+    for value, expected in [("torch", "torch"), ("nonsense", "")]:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={"MOONFL_KERNELS": value, "PATH": ""},
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout.strip() == expected
+    assert "unknown value of MOONFL_KERNELS 'nonsense'" in done.stderr
+
+
+def test_native_code_is_built_here() -> None:
+    """Where a compiler is at hand the extension must not silently be missing (the suite runs with one)."""
+    assert kernels.in_use() != "torch"

@@ -1,0 +1,559 @@
+"""Reports: the numbers equal the recorded facts, the files are whole, and wrong input is told in one sentence."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.run_files import comparison, make_run
+from moonfl import report
+from moonfl.errors import InputError
+from moonfl.report import described, numbers, results
+from moonfl.report.contents import headline
+from moonfl.report.dots import parties
+from moonfl.report.groups import SMALL, Group, group
+from moonfl.report.panels import baseline, panels
+from moonfl.report.runs import load
+from moonfl.report.tables import Table
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The runs and their report, made once."""
+    root = tmp_path_factory.mktemp("report")
+    comparison(root / "runs")
+    return root / "runs", report.write([root / "runs"], root / "out")
+
+
+def groups_of(path: Path) -> list[Group]:
+    return group(load([path])[0])[0]
+
+
+def labels(path: Path) -> list[str]:
+    return [g.label for g in groups_of(path)]
+
+
+def accuracies(run: Path) -> list[float]:
+    return [
+        json.loads(line)["accuracy"] for line in (run / "rounds.jsonl").read_text().splitlines()
+    ]
+
+
+def rows(path: Path) -> dict[str, dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return {row["method"]: row for row in csv.DictReader(file)}
+
+
+def test_the_table_of_accuracy_equals_the_facts(written: tuple[Path, Path]) -> None:
+    runs, page = written
+    found = rows(page.with_name("accuracy.csv"))
+    assert list(found) == ["MOON mu=5", "FedAvg", "SCAFFOLD", "SOLO"]
+    curves = [accuracies(runs / f"moon-{seed}") for seed in range(3)]
+    row = found["MOON mu=5"]
+    assert float(row["final accuracy, %"]) == pytest.approx(100 * np.mean([c[-1] for c in curves]))
+    assert float(row["final accuracy, %: deviation"]) == pytest.approx(
+        100 * np.std([c[-1] for c in curves], ddof=1)
+    )
+    assert float(row["best accuracy, %"]) == pytest.approx(100 * np.mean([max(c) for c in curves]))
+    assert row["best round, by seed"] == "; ".join(str(c.index(max(c)) + 1) for c in curves)
+    assert found["SOLO"]["final accuracy, %: deviation"] == ""  # one seed has none
+
+
+def test_macro_f1_and_balanced_accuracy_stand_beside_it_where_runs_have_them(
+    tmp_path: Path,
+) -> None:
+    runs = [make_run(tmp_path / f"moon-{seed}", "moon", seed, rounds=2) for seed in range(2)]
+    old = make_run(tmp_path / "fedavg", "fedavg", rounds=2)
+    (old / "rounds.jsonl").write_text(
+        '{"round": 1, "accuracy": 0.1}\n{"round": 2, "accuracy": 0.1}\n'
+    )
+    last = [json.loads((run / "rounds.jsonl").read_text().splitlines()[-1]) for run in runs]
+    for table in (results.accuracy(groups_of(tmp_path)), results.short(groups_of(tmp_path), None)):
+        names = [column.name for column in table.columns]
+        for name, key in (("macro-F1, %", "macro_f1"), ("balanced, %", "balanced_accuracy")):
+            moon, fedavg = (row[names.index(name)] for row in table.rows)
+            assert fedavg is None
+            assert moon.mean == pytest.approx(np.mean([fact[key] for fact in last]))
+            assert moon.deviation == pytest.approx(np.std([fact[key] for fact in last], ddof=1))
+
+
+def judged(run: Path, *validation: float) -> list[dict[str, Any]]:
+    """A run with these accuracies on validation samples, and parties that hold out test samples."""
+    facts = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    told = [{"validation_accuracy": a, "sites": {"0": [9, 10], "2": [1, 4]}} for a in validation]
+    facts = [fact | more for fact, more in zip(facts, told, strict=True)]
+    (run / "rounds.jsonl").write_text("".join(json.dumps(fact) + "\n" for fact in facts))
+    return facts
+
+
+def first_row(table: Table) -> dict[str, Any]:
+    return dict(zip([column.name for column in table.columns], table.rows[0], strict=True))
+
+
+def test_seeds_that_stopped_early_are_finished_and_end_where_they_ended(tmp_path: Path) -> None:
+    facts = [
+        judged(make_run(tmp_path / "a", seed=0, done=4, patience=2), 0.1, 0.5, 0.4, 0.5),
+        judged(make_run(tmp_path / "b", seed=1, done=5, patience=2), 0.1, 0.2, 0.3, 0.2, 0.1),
+    ]
+    groups, notes = group(load([tmp_path])[0])
+    assert notes == [
+        "MOON mu=5 stopped early, after round 4, 5 of 30: its accuracy on the validation samples rose no more."
+    ]
+    row = first_row(results.accuracy(groups))
+    assert row["final accuracy, %"].mean == pytest.approx(
+        np.mean([run[-1]["accuracy"] for run in facts])
+    )
+    assert row["best accuracy, %"].mean == pytest.approx(
+        np.mean([max(f["accuracy"] for f in run) for run in facts])
+    )
+    assert row["chosen, %"].mean == pytest.approx(
+        np.mean([facts[0][1]["accuracy"], facts[1][2]["accuracy"]])
+    )
+    assert row["rounds"] == "4 to 5"
+    assert first_row(results.cost(groups))["sent in all"] == np.mean(
+        [sum(f["bytes_up"] + f["bytes_down"] for f in run) for run in facts]
+    )
+    assert [row[2] for row in described.sources(groups).rows] == [
+        "4 of 30, stopped early",
+        "5 of 30, stopped early",
+    ]
+    judged(make_run(tmp_path / "c", seed=2, done=3, patience=2), 0.1, 0.2, 0.1)
+    assert "is unfinished and is left out" in group(load([tmp_path])[0])[1][0]
+
+
+def test_a_run_that_diverged_is_told_from_one_that_goes_on(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", seed=0, done=4)
+    make_run(tmp_path / "b", "fedavg", seed=0, done=4)
+    (tmp_path / "b" / "diverged.txt").write_text("the loss became nan\n")
+    groups, notes = group(load([tmp_path])[0])
+    assert notes == [
+        "MOON mu=5 is unfinished: round 4 of 30.",
+        "FedAvg diverged after round 4 of 30.",
+    ]
+    assert [row[-1] for row in results.accuracy(groups).rows] == ["4 of 30", "4 of 30, diverged"]
+    assert [row[2] for row in described.sources(groups).rows] == ["4 of 30", "4 of 30, diverged"]
+    make_run(tmp_path / "c", "fedavg", seed=1)
+    (note, *_) = group(load([tmp_path])[0])[1]
+    assert note.endswith("b diverged after round 4 and is left out: other seeds of it are done.")
+    (tmp_path / "b" / "rounds.jsonl").write_text("")
+    assert load([tmp_path])[1] == [f"{tmp_path / 'b'} diverged in its first round and is left out."]
+
+
+def test_parties_are_told_by_name_with_what_they_hold_out(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", rounds=1, parties=3)
+    judged(run, 0.5)
+    dealt = json.loads((run / "partition.json").read_text())
+    (run / "partition.json").write_text(json.dumps(dealt | {"names": ["Bonn", "Lyon", "Pisa"]}))
+    (g,) = groups_of(tmp_path)
+    table = described.per_party([g])
+    assert table is not None
+    held = {
+        row[1]: row[[c.name for c in table.columns].index("on what it holds out, %")]
+        for row in table.rows
+    }
+    assert held == {"Bonn": 0.9, "Lyon": None, "Pisa": 0.25}
+    drawn = parties("party-held-out", [g], "held-out")
+    assert drawn is not None
+    assert "Bonn" in drawn.svg
+    assert "party 0" not in drawn.svg
+
+
+def test_differences_are_paired_by_common_seeds(tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        make_run(tmp_path / f"moon-{seed}", "moon", seed)
+    for seed in (1, 2, 3):
+        make_run(tmp_path / f"fedavg-{seed}", "fedavg", seed)
+    gains = [
+        accuracies(tmp_path / f"moon-{s}")[-1] - accuracies(tmp_path / f"fedavg-{s}")[-1]
+        for s in (1, 2)
+    ]
+    table = results.differences(groups_of(tmp_path))
+    assert table is not None
+    ((method, base, seeds, gain, each),) = table.rows
+    assert (method, base, seeds) == ("MOON mu=5", "FedAvg", 2)
+    assert each == pytest.approx(gains)
+    assert (gain.mean, gain.deviation) == pytest.approx((np.mean(gains), np.std(gains, ddof=1)))
+
+
+def test_rounds_and_bytes_to_the_target(written: tuple[Path, Path]) -> None:
+    runs, page = written
+    row = rows(page.with_name("target.csv"))["MOON mu=5"]
+    target = float(np.mean([accuracies(runs / f"fedavg-{seed}")[-1] for seed in range(3)]))
+    assert float(row["target, %"]) == pytest.approx(100 * target)
+    expected = [
+        next(t for t, a in enumerate(accuracies(runs / f"moon-{s}"), 1) if a >= target)
+        for s in range(3)
+    ]
+    assert row["rounds, by seed"] == "; ".join(map(str, expected))
+    a_round = 2 * 10 * 1_360_000
+    assert [float(v) for v in row["sent both ways, by seed"].split("; ")] == [
+        t * a_round for t in expected
+    ]
+    high = results.to_target(groups_of(runs), 0.99)
+    assert high is not None
+    assert high.cells()[1] == [
+        "FedAvg",
+        "99.0",
+        "0 of 3",
+        *["not reached, not reached, not reached"] * 2,
+    ]
+    assert "SOLO" not in {row[0] for row in high.rows}  # has no rounds to count
+
+
+def test_compare_is_a_line_a_group(written: tuple[Path, Path]) -> None:
+    text = report.compare([written[0]])
+    body = text.splitlines()[2:7]
+    assert [line.split("  ")[0] for line in body] == [
+        "method",
+        "MOON mu=5",
+        "FedAvg",
+        "SCAFFOLD",
+        "SOLO",
+    ]
+    final = np.mean([accuracies(written[0] / f"fedavg-{seed}")[-1] for seed in range(3)])
+    assert f"{100 * final:.1f} ±" in body[2]
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_headline_says_no_more_than_the_facts(
+    written: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The highest mean, of the federated; equal ends are called equal, unfinished runs are not called ends."""
+    (text,) = headline(groups_of(written[0]))
+    best = np.mean([accuracies(written[0] / f"moon-{seed}")[-1] for seed in range(3)])
+    assert text.startswith(
+        f"MOON mu=5 ends highest of the federated methods, at {100 * best:.1f} ± "
+    )
+    for name in ("moon", "fedavg"):
+        run = make_run(tmp_path / name, name, rounds=2)
+        (run / "rounds.jsonl").write_text(
+            '{"round": 1, "accuracy": 0.1}\n{"round": 2, "accuracy": 0.1}\n'
+        )
+    assert headline(groups_of(tmp_path)) == ["MOON mu=5 and FedAvg end equal, at 10.0 %."]
+    make_run(tmp_path / "prox", "fedprox", rounds=9, done=3)
+    assert headline(groups_of(tmp_path))[0].startswith("so far, ")
+
+
+def test_cost_against_fedavg(written: tuple[Path, Path]) -> None:
+    found = rows(written[1].with_name("cost.csv"))
+    assert float(found["MOON mu=5"]["processor time / FedAvg's"]) == pytest.approx(1.9)
+    assert found["FedAvg"]["processor time / FedAvg's"] == ""
+
+
+def test_every_figure_and_table_is_a_file_too(written: tuple[Path, Path]) -> None:
+    page = written[1]
+    text = page.read_text()
+    linked = set(re.findall(r'href="([^"#]+)" download', text))
+    assert linked | {"report.html"} == {path.name for path in page.parent.iterdir()}
+    figures = set(re.findall(r'<figure id="figure-([a-z0-9-]+)"', text))
+    kinds = {
+        "accuracy",
+        "final",
+        "target",
+        "partition-1",
+        "classes",
+        "confusion-1",
+        "drift",
+        "party-accuracy",
+    }
+    assert kinds | {"party-distance", "party-similarity", "tsne-1", "cost"} <= figures
+    for name in figures:
+        ET.parse(page.with_name(f"{name}.svg"))
+        assert page.with_name(f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert page.stat().st_size < 5_000_000
+
+
+def test_the_page_is_whole_by_itself(written: tuple[Path, Path]) -> None:
+    text = written[1].read_text()
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', re.sub(r'xmlns(:\w+)?="[^"]*"', "", text))
+    assert "url(http" not in text
+    assert "@import" not in text
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids)), "an id is used twice"
+    assert len(re.findall(r'<svg role="img" aria-label="[^"]{20,}"', text)) == text.count("<figure")
+    assert len(re.findall(r"<figcaption>[A-Z][^<]{20,}\. ", text)) == text.count("<figure")
+    assert SMALL not in text
+
+
+def test_small_runs_are_marked_everywhere(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs/a", "moon", scale="small")
+    make_run(tmp_path / "runs/b", "fedavg", scale="small")
+    page = report.write([tmp_path / "runs"], tmp_path / "out")
+    text = page.read_text()
+    assert SMALL in re.findall(r"<title>(.*?)</title>", text)[0].replace("&#x27;", "'")
+    assert f"{SMALL[1:]}</p>" in text.replace("&#x27;", "'")
+    for path in [*page.parent.glob("*.svg"), *page.parent.glob("*.md")]:
+        assert SMALL in path.read_text(), path.name
+    assert SMALL in report.compare([tmp_path / "runs"])
+    make_run(tmp_path / "runs/c", "moon", rounds=40)
+    assert "MOON mu=5 rounds=30 (small scale)" in labels(tmp_path / "runs")
+
+
+def test_labels_name_what_differs(tmp_path: Path) -> None:
+    for mu in (10.0, 1.0, 5.0):
+        make_run(tmp_path / f"mu/{mu}", "moon", mu=mu)
+    make_run(tmp_path / "mu/tau", "moon", tau=1.0)
+    expected = ["MOON mu=1 tau=0.5", "MOON mu=5 tau=0.5", "MOON mu=5 tau=1", "MOON mu=10 tau=0.5"]
+    assert labels(tmp_path / "mu") == expected
+    for beta in (5.0, 0.1):
+        make_run(tmp_path / f"beta/moon-{beta}", "moon", beta=beta)
+        make_run(tmp_path / f"beta/fedavg-{beta}", "fedavg", beta=beta)
+    make_run(tmp_path / "beta/all", "fedavg", parties=1, beta=0.1, rounds=50)
+    expected = [
+        "MOON mu=5 beta=0.1",
+        "FedAvg beta=0.1",
+        "MOON mu=5 beta=5",
+        "FedAvg beta=5",
+        "centralised beta=0.1",
+    ]
+    assert labels(tmp_path / "beta") == expected
+
+
+def test_fedavg_of_the_same_setting_is_the_baseline(tmp_path: Path) -> None:
+    for beta in (0.1, 0.5):
+        make_run(tmp_path / f"moon-{beta}", "moon", beta=beta)
+        make_run(tmp_path / f"fedavg-{beta}", "fedavg", beta=beta)
+        make_run(tmp_path / f"solo-{beta}", "solo", beta=beta)
+    make_run(tmp_path / "moon-5", "moon", beta=5.0)
+    found = groups_of(tmp_path)
+    against = {g.label: base.label for g in found if (base := baseline(g, found))}
+    assert against == {
+        "MOON mu=5 beta=0.1": "FedAvg beta=0.1",
+        "SOLO beta=0.1": "FedAvg beta=0.1",
+        "MOON mu=5 beta=0.5": "FedAvg beta=0.5",
+        "SOLO beta=0.5": "FedAvg beta=0.5",
+    }
+    shown = [[g.label for g in panel] for panel in panels(found)]
+    assert shown[0] == ["MOON mu=5 beta=0.1", "FedAvg beta=0.1", "SOLO beta=0.1"]
+    assert len(shown) == 3
+
+
+def test_an_own_method_whose_parties_never_meet_is_told_by_its_facts(tmp_path: Path) -> None:
+    make_run(tmp_path / "fedavg", "fedavg")
+    noted = make_run(tmp_path / "alone", "solo") / "experiment.toml"
+    noted.write_text(noted.read_text().replace('name = "solo"', 'name = "alone"'))
+    assert [(g.label, g.federated) for g in groups_of(tmp_path)] == [
+        ("FedAvg", True),
+        ("alone", False),
+    ]
+
+
+def test_many_groups_are_shown_in_parts_that_tell_them_apart(tmp_path: Path) -> None:
+    make_run(tmp_path / "fedavg", "fedavg", rounds=3)
+    for mu in range(1, 21):
+        make_run(tmp_path / f"moon-{mu}", "moon", rounds=3, mu=float(mu))
+    parts = panels(groups_of(tmp_path))
+    assert {g.label for part in parts for g in part} == set(labels(tmp_path))
+    for part in parts:
+        assert len(part) <= 7
+        assert part[0].label == "FedAvg"
+        assert len({g.style % 7 for g in part}) == len(part), "two lines of one colour"
+
+
+def test_an_unfinished_run_counts_only_where_its_group_has_no_finished_one(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", "moon", 0, rounds=10)
+    cut = make_run(tmp_path / "b", "moon", 1, rounds=10, done=4)
+    with open(cut / "rounds.jsonl", "a") as file:
+        file.write('{"round": 5, "accur')
+    (only,) = groups_of(tmp_path)
+    assert (only.seeds, only.length) == ([0], 10)
+    (alone,) = groups_of(cut)
+    assert (alone.seeds, alone.length, alone.finished) == ([1], 4, False)
+    text = report.compare([cut])
+    assert "4 of 10" in text
+    assert report.write([cut], tmp_path / "out").exists()
+
+
+def test_a_repeated_run_counts_once(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", "moon", 0)
+    make_run(tmp_path / "b", "moon", 0)
+    (only,), notes = group(load([tmp_path, tmp_path / "a"])[0])
+    assert only.seeds == [0]
+    assert "b repeats" in notes[0]
+
+
+def test_old_runs_without_the_newer_files(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "final.json").unlink()
+    (run / "partition.json").unlink()
+    facts = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    lines = [json.dumps({k: fact[k] for k in ("round", "accuracy", "loss")}) for fact in facts]
+    (run / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    page = report.write([run], tmp_path / "out")
+    assert set(re.findall(r'<figure id="figure-([a-z0-9-]+)"', page.read_text())) == {
+        "accuracy",
+        "final",
+        "target",
+    }
+
+
+def test_a_hundred_classes_and_parties(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", parties=100, rounds=2)
+    names = [f"class {k}" for k in range(100)]
+    counts = np.ones((100, 100), dtype=int).tolist()
+    (run / "partition.json").write_text(json.dumps({"classes": names, "counts": counts}))
+    final = json.loads((run / "final.json").read_text())
+    final |= {
+        "confusion": counts,
+        "tsne": {"points": np.eye(100)[:, :2].tolist(), "labels": list(range(100))},
+    }
+    (run / "final.json").write_text(json.dumps(final))
+    page = report.write([run], tmp_path / "out")
+    assert "sorted" in page.read_text()
+    assert page.stat().st_size < 1_000_000
+
+
+def test_names_cannot_break_the_page(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", rounds=2, dataset='<script>alert("$x$")</script>')
+    text = report.write([run], tmp_path / "out").read_text()
+    assert "<script" not in text
+
+
+def test_an_existing_report_is_replaced_and_other_files_stay(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs/a", rounds=2)
+    make_run(tmp_path / "runs/b", "fedavg", rounds=2)
+    out = tmp_path / "out"
+    report.write([tmp_path / "runs"], out)
+    (out / "mine.svg").write_text("mine")
+    assert (out / "confusion-2.svg").exists()
+    page = report.write([run], out)
+    assert not (out / "confusion-2.svg").exists()
+    assert (out / "mine.svg").read_text() == "mine"
+    first = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert report.write([run], out) == page
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == first, (
+        "the same facts, another report"
+    )
+    assert not list(out.glob("*.part"))
+
+
+def break_file(run: Path, name: str, old: str, new: str) -> None:
+    text = (run / name).read_text()
+    assert old in text
+    (run / name).write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("experiment.toml", "beta = 0.5", "beta = ", r"experiment\.toml is not TOML: .*line 6"),
+        ("experiment.toml", 'dataset = "cifar10"', "", r"experiment\.toml does not say dataset"),
+        ("rounds.jsonl", '{"round": 2,', '{"round" 2,', r"rounds\.jsonl, line 2: not JSON"),
+        (
+            "rounds.jsonl",
+            '{"round": 2,',
+            '{"round": 7,',
+            r"rounds\.jsonl, line 2: round 2 .*expected",
+        ),
+        (
+            "rounds.jsonl",
+            '"accuracy": ',
+            '"accuracy": NaN, "a": ',
+            r"rounds\.jsonl, line 1: .*accuracy",
+        ),
+        (
+            "final.json",
+            '"confusion": [[',
+            '"confusion": [[1], [',
+            r"final\.json: 'confusion', a table of counts",
+        ),
+        (
+            "final.json",
+            '"points": [[',
+            '"points": [[0, 0], [',
+            r"final\.json: 'points' of 'tsne', as many",
+        ),
+        ("final.json", '"parties"', 'parties"', r"final\.json: not JSON"),
+        ("partition.json", '"airplane", ', "", r"partition\.json: 'classes', 10 as in"),
+    ],
+)
+def test_a_broken_file_is_named(
+    tmp_path: Path, name: str, old: str, new: str, message: str
+) -> None:
+    run = make_run(tmp_path / "run", rounds=3)
+    break_file(run, name, old, new)
+    for use in (
+        lambda: report.compare([tmp_path]),
+        lambda: report.write([tmp_path], tmp_path / "out"),
+    ):
+        with pytest.raises(InputError, match=message):
+            use()
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_input(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", rounds=2)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    cases: list[tuple[list[Path], Any, str]] = [
+        ([tmp_path / "empty"], None, "no run in .*empty"),
+        ([tmp_path / "nowhere"], None, "nowhere is not a folder"),
+        ([run], 66.0, "share above 0 and at most 1.*not 66"),
+        ([run], float("nan"), "share above 0"),
+    ]
+    for paths, target, message in cases:
+        with pytest.raises(InputError, match=message):
+            report.compare(paths, target)
+    with pytest.raises(InputError, match=r"cannot be written to .*file"):
+        report.write([run], tmp_path / "file")
+    (run / "rounds.jsonl").write_text('{"round": 1')
+    with pytest.raises(
+        InputError, match=r"no finished round to show: .*run has no finished round yet"
+    ):
+        report.compare([run])
+
+
+def test_fifty_runs_of_a_hundred_rounds_take_seconds(tmp_path: Path) -> None:
+    for mu in range(1, 10):
+        for seed in range(5):
+            make_run(tmp_path / f"runs/moon-{mu}-{seed}", "moon", seed, rounds=100, mu=float(mu))
+    for seed in range(5):
+        make_run(tmp_path / f"runs/fedavg-{seed}", "fedavg", seed, rounds=100)
+    start = time.process_time()  # of this process: other work on the machine does not count
+    page = report.write([tmp_path / "runs"], tmp_path / "out")
+    assert time.process_time() - start < 20
+    assert page.stat().st_size < 5_000_000
+
+
+def test_torch_is_not_needed(tmp_path: Path) -> None:
+    """In a fresh process, as the command line would use it."""
+    run = make_run(tmp_path / "run", rounds=2)
+    code = (
+        "import sys; from pathlib import Path; from moonfl import report\n"
+        f"run = Path({str(run)!r}); report.compare([run]); assert 'matplotlib' not in sys.modules\n"
+        f"report.write([run], Path({str(tmp_path / 'out')!r})); assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_runs_of_one_party_each_are_told_apart_by_what_they_differ_in(tmp_path: Path) -> None:
+    for number, changes in enumerate(({}, {"epochs": 30}, {"epochs": 30, "lr": 0.5})):
+        make_run(tmp_path / f"solo-{number}", "solo", **changes)
+    make_run(tmp_path / "fedavg", "fedavg")
+    assert labels(tmp_path)[0] == "FedAvg"
+    assert sorted(labels(tmp_path)[1:]) == [
+        "SOLO epochs=10 lr=0.01",
+        "SOLO epochs=30 lr=0.01",
+        "SOLO epochs=30 lr=0.5",
+    ]
+
+
+def test_any_setting_that_a_run_may_have_is_read(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", "fedavg", 2**63 - 1, clip=1e300, beta=1e20)
+    assert groups_of(tmp_path)[0].seeds == [2**63 - 1]
+
+
+def test_the_target_is_that_of_the_longest_fedavg(tmp_path: Path) -> None:
+    for rounds in (2, 6, 4):
+        make_run(tmp_path / f"fedavg-{rounds}", "fedavg", rounds=rounds)
+    (target,) = numbers.targets(groups_of(tmp_path), None).values()
+    assert target == accuracies(tmp_path / "fedavg-6")[-1]

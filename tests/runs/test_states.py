@@ -1,0 +1,212 @@
+"""Party states and updates on disk give the bits of those in memory, and memory does not grow with the parties."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers.equality import same
+from helpers.problems import TINY, Nowhere, gaussians, with_algorithm
+from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
+from moonfl.engines import shared_memory
+from moonfl.engines.base import make_engine
+from moonfl.engines.embedded import Embedded
+from moonfl.errors import RunError
+from moonfl.federation import run
+from moonfl.runs.states import OnDisk, SiteStates, States, load, save
+from moonfl.types import Mean, Server, Update
+
+
+def state(value: float) -> dict[str, dict[str, torch.Tensor]]:
+    return {"prev0": {"w": torch.full((100,), value), "n": torch.tensor(3)}}
+
+
+@pytest.mark.parametrize("budget", [0, 500, 10**9])
+def test_two_generations(budget: int) -> None:
+    with closing(States(budget)) as states:
+        assert states.before(1, 0) is None
+        for t in range(4):
+            states.keep(1, t, state(t))
+        assert same(states.before(1, 4), state(3))
+        assert same(states.before(1, 3), state(2))  # round 3 again starts where round 3 started
+        assert states.before(1, 2) is None  # older ones are gone
+        states.keep(1, 3, state(9))
+        assert same(states.before(1, 4), state(9))
+        assert same(states.before(1, 3), state(2))
+        assert states.used <= budget
+
+
+def test_files_go_when_they_are_not_needed() -> None:
+    states = States(0)
+    for t in range(5):
+        for party in range(3):
+            states.keep(party, t, state(t))
+    folder = Path(states._temporary.name)
+    assert len(list(folder.iterdir())) == 6
+    states.close()
+    assert not folder.exists()
+
+
+def test_a_file_holds_what_was_saved_whole(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    save(path, state(1.5))
+    assert same(load(path), state(1.5))
+    assert [p.name for p in tmp_path.iterdir()] == ["state.safetensors"]
+    assert torch.equal(OnDisk(path, "prev0")["n"], torch.tensor(3))
+
+
+def odd_state() -> dict[str, dict[str, torch.Tensor]]:
+    w = torch.arange(12.0).view(3, 4)
+    return {
+        "a/b": {"w": w, "same": w},
+        "none": {},
+        "views": {"t": w.t(), "row": w[1], "nothing": torch.empty(0)},
+    }
+
+
+def test_odd_states_survive_disk_and_wire(tmp_path: Path) -> None:
+    save(tmp_path / "odd", odd_state())
+    assert same(load(tmp_path / "odd"), odd_state())
+    ours, theirs = multiprocessing.Pipe()
+    shared_memory.send(ours, "hello", odd_state())
+    message, tensors = shared_memory.receive(theirs)
+    assert message == "hello"
+    assert same(tensors, odd_state())
+
+
+def test_a_peer_that_dies_in_the_middle_of_a_message() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    ours.send(("hello", [], [], 0))
+    ours.close()
+    with pytest.raises(EOFError):
+        shared_memory.receive(theirs)
+
+
+def test_a_state_that_cannot_be_written_says_so() -> None:
+    with pytest.raises(RunError, match="cannot be written"):
+        save(Path("/dev/full/x"), state(1))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, MOON(negatives=3)])
+def test_disk_equals_memory_to_the_bit(algorithm, workers: int) -> None:
+    exp = with_algorithm(replace(TINY, rounds=5, sample_fraction=0.5), algorithm)
+    task = gaussians(batch_norm=True)
+
+    def result(budget: int) -> Server:
+        with closing(make_engine(exp, task, workers, States(budget))) as engine:
+            return run(exp, task, engine, Nowhere())
+
+    assert same(result(10**9), result(0))
+
+
+CROWD = """
+import os, threading, time
+import moonfl
+from moonfl.experiment import Experiment
+from moonfl.task import make_task
+from torch import nn
+
+def watch():
+    while True:
+        with open("/proc/self/statm") as file:
+            peaks[-1] = max(peaks[-1], int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+        time.sleep(0.05)
+
+def wide():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 256))
+
+exp = Experiment(parties=30, partition="iid", rounds=2, epochs=1, algorithm=moonfl.MOON(mu=1.0), model="own")
+task = make_task(exp, model=wide)
+peaks = [0]
+threading.Thread(target=watch, daemon=True).start()
+for budget in (10**7, 10**10):
+    moonfl.run(exp, task=task, state_memory=budget, workers=1)
+    peaks.append(0)
+print(*peaks[:2])
+"""
+
+
+def test_states_above_the_budget_are_not_in_memory() -> None:
+    """Thirty previous models of 5 MB take the memory they may have, or the disk."""
+    done = subprocess.run(
+        [sys.executable, "-c", CROWD], capture_output=True, text=True, check=True, timeout=300
+    )
+    on_disk, in_memory = map(int, done.stdout.split())
+    assert in_memory - on_disk > 1.5e8
+
+
+def test_a_sites_store_keeps_what_may_be_asked_for(tmp_path: Path) -> None:
+    """Of rounds that were not accepted nothing stays; one that ends late takes nothing of a newer one away."""
+    store = SiteStates(tmp_path / "site")
+    state = {"previous": {"w": torch.arange(3.0)}}
+    assert store.after(1, None) is None
+    store.keep(1, 0, state, None)
+    store.keep(1, 3, {}, 0)
+    store.keep(1, 4, state, 0)
+    store.keep(1, 3, state, 0)
+    assert same(store.after(1, 0), state)
+    assert same(store.after(1, 4), state)
+    store.keep(1, 5, {}, 4)
+    assert same(store.after(1, 0), state), (
+        "accepted before 4 was, for a server that goes back; 3 never was"
+    )
+    assert {path.stem for path in (tmp_path / "site").iterdir()} == {
+        f"party-1-round-{t}" for t in (0, 4, 5)
+    }
+    store.keep(1, 6, {}, 5)
+    assert {path.stem for path in (tmp_path / "site").iterdir()} == {
+        f"party-1-round-{t}" for t in (4, 5, 6)
+    }
+    assert store.after(1, 5) == {}
+    with pytest.raises(RunError, match="the state that party 1 left round 3 with is missing"):
+        store.after(1, 2)
+    store.path(1, 5).write_bytes(b"broken")
+    with pytest.raises(RunError, match="is damaged"):
+        store.after(1, 5)
+
+
+def test_a_state_of_labels_alone_survives_a_restart(tmp_path: Path) -> None:
+    states = States(0, tmp_path)
+    states.keep(0, 0, {"seen": {}})
+    states.keep(1, 0, {})
+    again = States(0, tmp_path)
+    again.restore(states.newest())
+    assert (again.before(0, 1), again.before(1, 1)) == ({"seen": {}}, {})
+
+
+def test_what_a_killed_site_left_is_removed_when_it_is_old(tmp_path: Path) -> None:
+    for name in (".writing-old", ".writing-new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").write_text("")
+    os.utime(tmp_path / ".writing-old", (0, 0))
+    SiteStates(tmp_path).keep(0, 0, {"a": {"w": torch.zeros(1)}}, None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".writing-new",
+        "party-0-round-0.safetensors",
+    ]
+
+
+@dataclass(frozen=True)
+class Keeping(FedAvg):
+    """The server keeps what a party sent, and takes one of them for the model."""
+
+    def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
+        kept = {f"party{u.party}": u.params for u in updates}
+        return replace(
+            server, params=updates[0].params, memory=kept, shared={"first": updates[0].params}
+        )
+
+
+def test_what_the_server_keeps_of_updates_outlives_their_files() -> None:
+    exp, task = with_algorithm(TINY, Keeping()), gaussians()
+    found = [
+        run(exp, task, Embedded(exp, task, States(budget)), Nowhere()) for budget in (0, 10**9)
+    ]
+    assert same(*found)

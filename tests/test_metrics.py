@@ -1,0 +1,215 @@
+"""How models are judged: the formulas, whatever the chunks; the round that validation samples choose, and the end."""
+
+import itertools
+import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import balanced_accuracy_score, f1_score
+
+import moonfl
+from helpers.equality import same
+from helpers.interruption import StopError, results_of, stop_after
+from helpers.problems import AS_STORED, gaussians
+from moonfl.data.base import Dataset, Examples
+from moonfl.experiment import Experiment
+from moonfl.metrics import Tally, score, tally, total
+from moonfl.runs.recorder import summarise
+from moonfl.runs.states import load
+from moonfl.runs.stopping import chosen, finished
+from moonfl.runs.summary import summarise_result
+from moonfl.task import make_task
+
+CLASSES = 4
+SAMPLES = st.lists(
+    st.tuples(*(st.integers(0, CLASSES - 1),) * 2, st.integers(0, 2)), min_size=1, max_size=30
+)
+
+
+def counted(samples: list[tuple[int, int, int]]) -> Tally:
+    """Of samples as (class, predicted class, party); the loss of each is its class."""
+    y, predicted, party = torch.tensor(samples).T
+    return tally(torch.nn.functional.one_hot(predicted, CLASSES), y, float(y.sum()), party)
+
+
+@given(SAMPLES, st.lists(st.integers(0, 30), max_size=4))
+def test_scores_are_scikit_learns_and_chunks_do_not_matter(samples: list, cuts: list[int]) -> None:
+    edges = sorted({0, *(cut for cut in cuts if cut < len(samples)), len(samples)})
+    chunks = [counted(samples[a:b]) for a, b in itertools.pairwise(edges)]
+    assert total(chunks) == counted(samples)
+    found, (y, predicted, party) = score(total(chunks)), np.array(samples).T
+    with warnings.catch_warnings():  # of classes that are predicted and do not occur
+        warnings.simplefilter("ignore")
+        assert found.macro_f1 == pytest.approx(f1_score(y, predicted, average="macro"))
+        assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(y, predicted))
+    assert (found.accuracy, found.loss) == (np.mean(y == predicted), y.sum() / len(y))
+    assert found.sites == {
+        int(i): (int((y == predicted)[party == i].sum()), int((party == i).sum()))
+        for i in np.unique(party)
+    }
+
+
+def test_several_models_have_the_mean_of_each_score() -> None:
+    one, other = (
+        score(counted(samples), counted([(0, k, 0)]))
+        for k, samples in enumerate(([(0, 0, 0)], [(1, 2, 0)]))
+    )
+    fact = summarise({"party0": one, "party1": other})
+    for key in ("accuracy", "macro_f1", "balanced_accuracy", "validation_accuracy"):
+        assert fact[key] == 0.5
+    assert "sites" not in fact
+
+
+@pytest.mark.parametrize("has_test", [True, False])
+def test_every_sample_is_in_one_part(has_test: bool) -> None:
+    """Training, validation and test parts are disjoint and complete; what is held out is known by its party."""
+    rows = torch.arange(200.0).view(200, 1)
+    data = Dataset(Examples(rows, torch.arange(200) % 3), None, ("a", "b", "c"), AS_STORED)
+    if has_test:
+        data = replace(data, test=Examples(rows[:30] + 1000, torch.zeros(30, dtype=torch.long)))
+    task = make_task(Experiment(parties=5, model="mlp", validation=0.2, beta=5.0), data)
+    assert task.validation is not None
+    parts = [*task.parties, task.validation, *([] if has_test else [task.test])]
+    assert (
+        sorted(torch.cat([part.x for part in parts]).flatten().tolist()) == rows.flatten().tolist()
+    )
+    before = make_task(Experiment(parties=5, model="mlp", beta=5.0), data)
+    assert torch.equal(before.test.x, task.test.x)
+    assert len(task.validation.y) == sum(round(0.2 * len(party.y)) for party in before.parties)
+    assert has_test == (task.test_party is None)
+    if task.test_party is not None:
+        held = torch.bincount(task.test_party).tolist()
+        assert held == [
+            round(0.2 * (n + len(party.y))) for n, party in zip(held, before.parties, strict=True)
+        ]
+
+
+def facts_of(*accuracies: float) -> list[dict]:
+    return [{"round": t, "validation_accuracy": a} for t, a in enumerate(accuracies, 1)]
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "patience", "ends", "takes"),
+    [
+        ((0.5, 0.6, 0.7), 1, False, 3),
+        ((0.5, 0.4), 1, True, 1),
+        ((0.5, 0.5), 1, True, 1),  # as good is not better
+        ((0.5, 0.4), 2, False, 1),
+        ((0.5, 0.4, 0.6, 0.6), 2, False, 3),
+        ((0.5, 0.4, 0.6, 0.6, 0.1), 2, True, 3),
+        ((0.5, 0.4, 0.3, 0.2, 0.1), None, False, 1),
+        ((0.1,) * 9, None, True, 1),
+    ],
+)
+def test_a_run_ends_after_rounds_in_vain(
+    accuracies: tuple, patience: int | None, ends: bool, takes: int
+) -> None:
+    facts = facts_of(*accuracies)
+    assert finished(9, patience, facts) == ends
+    assert chosen(facts) is facts[takes - 1]
+    assert not finished(9, patience, facts[:0])
+
+
+def test_without_validation_samples_nothing_is_chosen(tmp_path: Path) -> None:
+    assert chosen([{"round": 1}]) is None
+    assert not finished(9, 1, [{"round": t} for t in range(1, 9)])
+    result = moonfl.run(
+        replace(EARLY, validation=None, patience=None, rounds=1), tmp_path / "run", workers=1
+    )
+    assert (result.chosen, result.chosen_models) == (None, None)
+    assert not (tmp_path / "run" / "best.safetensors").exists()
+
+
+def test_the_end_of_a_run_in_words() -> None:
+    shares = {"macro_f1": 0.701, "balanced_accuracy": 0.6}
+    facts = [
+        {"round": t, "accuracy": a, "validation_accuracy": v}
+        for t, a, v in ((1, 0.5, 0.3), (2, 0.8, 0.2))
+    ]
+    made = gaussians().blueprint()
+    result = moonfl.Result(
+        replace(EARLY, rounds=2), [facts[0], facts[1] | shares], {}, made, Path("run")
+    )
+    lines = [
+        "accuracy 80.0 % after round 2 (best 80.0 % in round 2); results in run",
+        "macro-F1 70.1 %, balanced accuracy 60.0 %",
+        "round 1 is best on the validation samples: accuracy 50.0 % on the test set",
+    ]
+    assert summarise_result(result).splitlines() == lines
+    sites = {"sites": {"0": [3, 4], "1": [1, 4], "3": [4, 4]}}
+    result = replace(result, experiment=EARLY, rounds=[facts[0], facts[1] | sites])
+    told = "on what each of 3 parties holds out: lowest 25.0 % ({}), highest 100.0 % ({})"
+    assert summarise_result(result).splitlines()[1:] == [
+        told.format("party 1", "party 3"),
+        f"{lines[2]}; stopped after round 2, for none since was better",
+    ]
+    named = replace(result, names=("Bonn", "Lyon", "Oslo", "Pisa"))
+    assert told.format("Lyon", "Pisa") in summarise_result(named)
+
+
+EARLY = Experiment(
+    parties=4, rounds=30, epochs=1, lr=0.1, validation=0.2, patience=2, sample_fraction=0.5
+)
+TASK = replace(gaussians(), classes=("a", "b", "c"), validation=gaussians((40,)).parties[0])
+
+
+@pytest.fixture(scope="module")
+def whole() -> moonfl.Result:
+    return moonfl.run(EARLY, workers=1, task=TASK)
+
+
+def test_it_stops_early_and_the_chosen_round_has_its_model(
+    whole: moonfl.Result, tmp_path: Path
+) -> None:
+    accuracies = [fact["validation_accuracy"] for fact in whole.rounds]
+    best = accuracies.index(max(accuracies)) + 1
+    assert 1 < best == len(whole.rounds) - 2 < 28, "the task takes some rounds, and not all"
+    assert whole.chosen == whole.rounds[best - 1]
+    alone = moonfl.run(replace(EARLY, rounds=best), workers=1, task=TASK)
+    assert whole.chosen_models is not None
+    assert same(whole.chosen_models, alone.models)
+    assert not same(whole.chosen_models, whole.models)
+
+
+@pytest.mark.parametrize(
+    ("ended", "previous"), [(2, False), (-3, False), (-2, False), (-1, True), (0, False), (0, True)]
+)
+def test_it_goes_on_to_the_same_end(
+    ended: int, previous: bool, whole: moonfl.Result, tmp_path: Path
+) -> None:
+    """Stopped in the second round and in the last four, by a kill right after them; 0 is the last. A model that a
+    void round left as the best is not taken for it."""
+    out, last = tmp_path / "run", len(whole.rounds)
+    rounds = ended if ended > 0 else last + ended
+    with pytest.raises(StopError):
+        moonfl.run(EARLY, out, workers=1, task=TASK, watch=stop_after(rounds))
+    if rounds < last or previous:
+        (out / "best.safetensors").write_bytes(b"of a void round")
+    resumed = moonfl.resume(out, previous=previous, workers=1, task=TASK)
+    assert same(results_of(resumed), results_of(whole))
+    assert same(resumed.chosen_models, whole.chosen_models)
+    assert same(load(out / "best.safetensors"), whole.chosen_models)
+    assert json.loads((out / "final.json").read_text())["confusion"]
+
+
+def test_a_run_that_stopped_early_is_only_read(whole: moonfl.Result, tmp_path: Path) -> None:
+    moonfl.run(EARLY, tmp_path / "run", workers=1, task=TASK)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    read = moonfl.resume(
+        tmp_path / "run",
+        task=TASK,
+        engine=None,
+        workers=1,
+        watch=lambda fact: pytest.fail("it ran"),
+    )
+    assert same(results_of(read), results_of(whole))
+    assert same(read.chosen_models, whole.chosen_models)
+    assert {
+        path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()
+    } == before

@@ -1,0 +1,196 @@
+"""Methods, server steps and models of one's own by dotted path; unknown names get the nearest."""
+
+import contextlib
+import importlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import moonfl
+from helpers.custom import OWN, own_experiment
+from helpers.equality import same
+from moonfl import Experiment
+from moonfl.cli import main
+from moonfl.experiment import from_toml, override, to_toml
+
+
+def test_ones_own_method_and_model_by_dotted_path(
+    module: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the command line, by workers and by none, stopped and resumed: the same bits."""
+    words = [*OWN, "parties=3", "epochs=1", "rounds=2"]
+    assert main(["run", *words, "--out", "run", "--workers", "2"]) == 0, capsys.readouterr().err
+    assert main(["resume", "run"]) == 0
+    assert main(["report", "run", "--out", "report"]) == 0
+    exp = from_toml(Path("run/experiment.toml"))
+    assert exp.algorithm.lam == 0.5
+    alone = moonfl.run(exp, workers=1)
+    assert alone.models["global"]["encoder.1.weight"].shape == (7, 64)
+    assert same(alone.models, moonfl.resume("run").models)
+    plain = moonfl.run(override(exp, ["server=average"]), workers=1)
+    assert not same(alone.models, plain.models)
+
+
+def test_a_class_variable_is_no_setting(module: Path) -> None:
+    exp = override(Experiment(), ["algorithm=mymethod:Unweighted"])
+    assert exp.algorithm.weighting.startswith("no setting")
+    bare = importlib.import_module("mymethod").Bare()
+    with pytest.raises(moonfl.InputError, match=r"write @dataclass\(frozen=True\) above Bare"):
+        Experiment(algorithm=bare)
+
+
+def test_a_dotted_path_survives_the_file(module: Path) -> None:
+    exp = own_experiment()
+    Path("e.toml").write_text(to_toml(exp))
+    assert from_toml(Path("e.toml")) == exp
+
+
+@dataclass(frozen=True)
+class Perhaps(moonfl.FedAvg):
+    lam: float | None = 0.5
+
+
+@dataclass(frozen=True)
+class Several(moonfl.FedAvg):
+    sizes: tuple[int, ...] = (1, 2)
+
+
+def test_a_setting_that_is_none_survives_the_file(tmp_path: Path) -> None:
+    """TOML has no none, and to leave it out would bring the default back."""
+    for exp in (
+        Experiment(algorithm=Perhaps(None)),
+        override(Experiment(algorithm=Perhaps()), ["lam=none"]),
+    ):
+        (tmp_path / "e.toml").write_text(to_toml(exp))
+        assert from_toml(tmp_path / "e.toml") == exp == Experiment(algorithm=Perhaps(None))
+
+
+def test_a_setting_that_no_file_can_hold_is_told() -> None:
+    with pytest.raises(
+        moonfl.InputError, match="Several: its field sizes must be bool, int, float, str"
+    ):
+        Experiment(algorithm=Several())
+    with pytest.raises(
+        moonfl.InputError, match="Either: its field size must be bool, int, float, str"
+    ):
+        Experiment(algorithm=Either())
+
+
+@dataclass(frozen=True)
+class Either(moonfl.FedAvg):
+    size: int | str = 1
+
+
+@dataclass(frozen=True)
+class Number(moonfl.FedAvg):
+    c: int | float | None = 0.5
+
+
+def test_a_whole_number_is_a_number() -> None:
+    assert [
+        override(Experiment(algorithm=Number(2)), [f"c={c}"]).algorithm.c for c in ("2", "0.25")
+    ] == [2.0, 0.25]
+
+
+@dataclass(frozen=True)
+class Choosy(moonfl.FedAvg):
+    k: Literal[1, 2, None] = 1
+    square: int = field(init=False, default=1)
+
+    def __post_init__(self) -> None:
+        if self.k == 1:
+            raise ValueError("k must be even, not 1")
+        object.__setattr__(self, "square", (self.k or 0) ** 2)
+
+
+@pytest.mark.parametrize(("word", "k"), [("2", 2), ("none", None)])
+def test_numbers_and_none_to_choose_from_survive_the_file(
+    word: str, k: int | None, tmp_path: Path
+) -> None:
+    """So do fields that the class works out itself, which cannot be set."""
+    exp = override(Experiment(algorithm=Choosy(2)), [f"k={word}"])
+    assert (exp.algorithm.k, exp.algorithm.square) == (k, (k or 0) ** 2)
+    (tmp_path / "e.toml").write_text(to_toml(exp))
+    assert from_toml(tmp_path / "e.toml") == exp
+    with pytest.raises(moonfl.InputError, match="unknown key 'square'"):
+        override(exp, ["square=3"])
+    with pytest.raises(moonfl.InputError, match=r"algorithm\.k is 1 or 2 or none, not '3'"):
+        override(exp, ["k=3"])
+    with pytest.raises(moonfl.InputError, match="Choosy: k must be even, not 1"):
+        override(exp, ["k=1"])
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("algorithm=mymethod:Smal", "unknown algorithm in mymethod 'Smal'; did you mean Small"),
+        ("algorithm=mymthod:Small", "there is no module 'mymthod' in the current folder"),
+        ("algorithm=mymethod:NotOne", "it must be a dataclass that extends FedAvg"),
+        ("algorithm=mymethod:plain", "it must be a dataclass that extends FedAvg"),
+        ("algorithm=mymethod:Demanding", "algorithm.lam has no default; set it"),
+        ("algorithm=mymethod:Bare", "write @dataclass(frozen=True) above Bare"),
+        ("server=mymethod:Small", "it must be a dataclass that extends Average"),
+        ("algorithm=broken:X", "importing broken failed: No module named 'nothing_of_this_name'"),
+        ("algorithm=worse:X", "importing worse failed: ZeroDivisionError"),
+        ("algorithm=__main__:Gone", "was made in a script"),
+        ("model=mymethod:narow", "unknown model in mymethod 'narow'; did you mean narrow"),
+        (
+            "model=torch.nn:Linear",
+            "model 'torch.nn:Linear' cannot be made of the shape of a sample",
+        ),
+        ("model=mymethod:plain", "it must be a module, a function that makes one, or a name"),
+    ],
+)
+def test_a_wrong_dotted_path_is_told(
+    word: str, message: str, module: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", word, "--out", "run"]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_a_setting_of_ones_own_method_is_checked(
+    module: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "algorithm=mymethod:Small", "lm=3"]) == 2
+    assert "unknown key 'lm'; did you mean lam" in capsys.readouterr().err
+    assert main(["run", "algorithm=mymethod:Small", "lam=-1"]) == 2
+    assert "algorithm.lam must be >= 0" in capsys.readouterr().err
+    assert main(["run", "algorithm=mymethod:Shadow", "lr=0.5"]) == 2
+    assert (
+        "mymethod:Shadow has a setting lr, as every experiment has; rename it"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rnu"], "unknown command 'rnu'; did you mean run"),
+        (["run", "--jsn"], "unknown word for moonfl run '--jsn'; did you mean --json"),
+        (
+            ["run", "--out", "x", "rounds=3", "--jsn"],
+            "unknown word for moonfl run '--jsn'; did you mean --json",
+        ),
+        (
+            ["reproduce", "--list", "--dataset", "cifar1"],
+            "unknown data set of the paper 'cifar1'; did you mean cifar1",
+        ),
+        (["reproduce", "--scale", "smal"], "unknown scale 'smal'; did you mean small"),
+        (["run", "dataset=cvs"], "unknown dataset 'cvs'; did you mean csv"),
+        (["run", "model=cnn2d"], "unknown model 'cnn2d'; did you mean cnn1d"),
+    ],
+)
+def test_an_unknown_word_gets_the_nearest(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.suppress(SystemExit):  # how argparse ends, with status 2
+        assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_unknown_name_of_the_library_gets_the_nearest() -> None:
+    with pytest.raises(AttributeError, match="did you mean federate"):
+        _ = moonfl.federat
