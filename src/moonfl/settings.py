@@ -31,11 +31,13 @@ class Limits:
         )
 
 
-def setting(default: T, doc: str, **limits: float) -> T:
-    """A dataclass field with its meaning and limits (low, above, high, below)."""
-    field: Any = dataclasses.field(
-        default=default, metadata={"doc": doc, "limits": Limits(**limits)}
-    )
+def setting(default: T, doc: str, *, added: str | None = None, **limits: float) -> T:
+    """Return a dataclass field with a description and limits (low, above, high, below).
+
+    `added` is the version of moonfl that introduced the setting, or None for the first one.
+    """
+    metadata = {"doc": doc, "limits": Limits(**limits), "added": added}
+    field: Any = dataclasses.field(default=default, metadata=metadata)
     return field  # type: ignore[no-any-return]  # a field stands where its value will be
 
 
