@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from . import seeds, tree
 from .data.augment import Preparation, is_pixels
 from .data.base import Dataset, Examples, check_names
-from .data.datasets import directory, load
+from .data.datasets import load
 from .data.images import Images
+from .data.locations import directory
 from .data.moments import moments, scales, scales_shape
 from .data.partition import Index, Partition, by_column, dirichlet, iid, split_off
 from .errors import InputError, unknown

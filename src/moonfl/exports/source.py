@@ -8,7 +8,8 @@ import torch
 from ..api.experiments import experiment_of
 from ..data.augment import by_type
 from ..data.base import Dataset
-from ..data.datasets import directory, load, source
+from ..data.datasets import load, source
+from ..data.locations import directory
 from ..errors import InputError, notify, quoted
 from ..experiment import CUSTOM_MODEL, Experiment
 from ..runs import checkpoint, stopping

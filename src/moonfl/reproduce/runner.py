@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..api import experiments as api
-from ..data.datasets import directory, load, place
+from ..data.datasets import load, place
+from ..data.locations import directory
 from ..errors import DivergenceError, InputError, notify, unknown
 from ..experiment import Experiment, part_name, to_toml
 from ..report.build import write as write_report
