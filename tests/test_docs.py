@@ -164,7 +164,7 @@ def test_the_page_of_a_method(name: str) -> None:
 
 
 def test_the_page_of_server_steps() -> None:
-    text = (DOCS / "methods" / "server-steps.md").read_text()
+    text = (DOCS / "methods" / "server-optimizers.md").read_text()
     sections = dict(
         re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL)
     )

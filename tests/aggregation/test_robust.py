@@ -422,7 +422,7 @@ def test_also_where_the_minority_pulls_to_one_side(algorithm: str, rule: dict) -
 
 @pytest.mark.parametrize("algorithm", ["scaffold", "feddyn"])
 def test_sums_over_rounds_keep_a_bias_of_a_minority_on_one_side(algorithm: str) -> None:
-    """A known weakness: c and h sum centres, the parties' c_i and g_i what the centres leave out (docs/meanings.md)."""
+    """Known weakness: c and h keep a bias of what the rule leaves out (docs/implementation-choices.md)."""
     assert 1.01 < end(algorithm, [80.0, 80.0], RULES["median"]) < 2.0
     assert end(algorithm, [80.0, 80.0], {}) > 30
 

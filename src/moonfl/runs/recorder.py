@@ -197,7 +197,7 @@ def summarise(scores: dict[str, Score]) -> Fact:
 
 
 def choices(exp: Experiment, task: Task) -> dict[str, str]:
-    """What this run does where implementations differ (docs/meanings.md)."""
+    """What this run does where implementations differ (docs/implementation-choices.md)."""
     made = {
         "aggregation": robust.described(exp),
         "optimiser": "SGD, its state fresh every round",
