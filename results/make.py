@@ -20,13 +20,22 @@ import tomli_w
 
 from moonfl.experiment import Experiment, from_toml, part_name, read_toml
 from moonfl.presets import PRESETS
-from moonfl.report.curves import accuracy
-from moonfl.report.groups import group
-from moonfl.report.labels import show
-from moonfl.report.numbers import reached, rounds_and_bytes, spread
-from moonfl.report.pictures import Picture
-from moonfl.report.runs import Run, find, read
-from moonfl.report.tables import Column, Table, digits, markdown, percent, points, size, whole
+from moonfl.report.curves import accuracy_curves
+from moonfl.report.groups import group_runs
+from moonfl.report.labels import format_value
+from moonfl.report.rendering import Picture
+from moonfl.report.runs import Run, find_runs, read_run
+from moonfl.report.statistics import mean_std, reach_target, rounds_and_bytes
+from moonfl.report.tables import (
+    Column,
+    Table,
+    byte_size,
+    integer,
+    markdown,
+    percent,
+    points,
+    significant_digits,
+)
 from moonfl.reproduce import figures, tables
 from moonfl.reproduce.runner import name_of
 from moonfl.reproduce.targets import TARGETS, Entry, preset
@@ -82,8 +91,8 @@ PLOTTED = "<!-- accuracy in every round -->"  # where in the notes that section 
 
 def keep(folder: Path, where: str) -> None:
     """Settings, versions, and of each round what the page needs: a few kilobytes a run."""
-    for path in find([folder]):
-        run = read(path)
+    for path in find_runs([folder]):
+        run = read_run(path)
         if not run.finished:
             print(f"{path} is not finished")
             continue
@@ -125,8 +134,8 @@ def short(value: object) -> object:
 
 def stored(where: str = "runs") -> dict[str, Run]:
     """By the name that an experiment and its seed have."""
-    paths = find([HERE / where])
-    return {name_of(from_toml(path / "experiment.toml")): read(path) for path in paths}
+    paths = find_runs([HERE / where])
+    return {name_of(from_toml(path / "experiment.toml")): read_run(path) for path in paths}
 
 
 def runs_of(
@@ -226,13 +235,15 @@ def level(there: dict[str, Run]) -> Table:
     )
     rows = []
     for e in entries:
-        hits = [reached(run.rounds, goal / 100) for _, run in sorted(runs[e.trials[""]].items())]
+        hits = [
+            reach_target(run.rounds, goal / 100) for _, run in sorted(runs[e.trials[""]].items())
+        ]
         rows.append((e.row, e.paper, *rounds_and_bytes(hits)))
     columns = (
         Column("method"),
         Column("paper"),
-        Column("ours, each seed", whole),
-        Column("sent both ways until then", size),
+        Column("ours, each seed", integer),
+        Column("sent both ways until then", byte_size),
     )
     note = (
         "ours: the first round at or above it; of the paper's FedAvg, which ends there, all rounds"
@@ -263,8 +274,8 @@ def steady(there: dict[str, Run]) -> Table:
         rows.append(
             (
                 row,
-                spread(of.values()),
-                spread(lead.values()),
+                mean_std(of.values()),
+                mean_std(lead.values()),
                 interval(lead.values()),
                 tuple(lead.values()),
                 float(within),
@@ -287,10 +298,10 @@ def steady(there: dict[str, Run]) -> Table:
 
 def interval(values: Iterable[float]) -> str | None:
     """Of the mean, by Student's t."""
-    of = spread(values)
-    if of is None or of.deviation is None:
+    of = mean_std(values)
+    if of is None or of.std is None:
         return None
-    half = STUDENT * of.deviation / of.count**0.5
+    half = STUDENT * of.std / of.count**0.5
     return f"{points(of.mean - half)} to {points(of.mean + half)}"
 
 
@@ -380,8 +391,8 @@ def ledger(there: dict[str, Run]) -> Table:
         Column("command"),
         Column("accuracy, %", percent),
         Column("best round, %", percent),
-        Column("processor minutes", digits),
-        Column("sent by parties", size),
+        Column("processor minutes", significant_digits),
+        Column("sent by parties", byte_size),
         Column("kernels"),
     )
     note = "processor minutes: of training, summed over the processes; kernels: the instruction set of its machine"
@@ -409,9 +420,11 @@ def changed(exp: Experiment, base: Experiment) -> list[tuple[str, str]]:
             found.append((key, part_name(own)))
             other = type(own)()
         prefix = "server." if key == "server" else ""
-        found += [(prefix + k, show(v)) for k, v in vars(own).items() if v != getattr(other, k)]
+        found += [
+            (prefix + k, format_value(v)) for k, v in vars(own).items() if v != getattr(other, k)
+        ]
     plain = [(k, v) for k, v in vars(exp).items() if k not in ("algorithm", "server")]
-    return found + [(k, show(v)) for k, v in plain if v != getattr(base, k)]
+    return found + [(k, format_value(v)) for k, v in plain if v != getattr(base, k)]
 
 
 def pictures(there: dict[str, Run]) -> dict[str, Picture]:
@@ -423,9 +436,9 @@ def pictures(there: dict[str, Run]) -> dict[str, Picture]:
             TARGETS[name], f"results-{name}", "CIFAR-10", entries, runs, small=False
         )
     entries, runs = of_target("rounds", there)
-    groups, _ = group([run for e in entries for run in runs[e.trials[""]].values()])
+    groups, _ = group_runs([run for e in entries for run in runs[e.trials[""]].values()])
     return made | {
-        "late": accuracy("results-late", groups, f"CIFAR-10, from round {LATE} on", LATE)
+        "late": accuracy_curves("results-late", groups, f"CIFAR-10, from round {LATE} on", LATE)
     }
 
 
@@ -447,8 +460,9 @@ def page(
         for key in ("cpu_seconds", "seconds")
     }
     took = (
-        f"Runs: {len(there)}, {digits(seconds_of['cpu_seconds'] / 3600)} processor hours in all; their own clocks, of "
-        f"which two often went at a time, add up to {digits(seconds_of['seconds'] / 3600)} hours. Software and machine:"
+        f"Runs: {len(there)}, {significant_digits(seconds_of['cpu_seconds'] / 3600)} processor hours in all; "
+        "their own clocks, of which two often went at a time, add up to "
+        f"{significant_digits(seconds_of['seconds'] / 3600)} hours. Software and machine:"
     )
     plotted = ["## Accuracy in every round", shown["late"], text_of(steady(there)), shown["curves"]]
     notes = (

@@ -19,12 +19,12 @@ import moonfl
 from moonfl.data.datasets import load
 from moonfl.data.partition import dirichlet
 from moonfl.presets import PRESETS
-from moonfl.report.curves import accuracy
-from moonfl.report.groups import group
-from moonfl.report.maps import panels_of
-from moonfl.report.pictures import Picture, picture
-from moonfl.report.runs import load as load_runs
-from moonfl.report.style import BLUE, COLOURS, GRID, INK, PAPER, head, look, shades
+from moonfl.report.curves import accuracy_curves
+from moonfl.report.groups import group_runs
+from moonfl.report.rendering import Picture, render
+from moonfl.report.runs import load_runs
+from moonfl.report.style import BLUE, COLOURS, GRID, INK, PAPER, add_title, draw_cells, figure_style
+from moonfl.report.tsne import tsne_panels
 
 HERE = Path(__file__).parent
 GREY, ORANGE, GREEN = COLOURS[0], COLOURS[2], COLOURS[3]
@@ -66,26 +66,28 @@ def partitions() -> Picture:
     """Who has which digits, for three values of beta."""
     data = load("digits", Path())
     labels, classes = data.train.y.numpy(), len(data.classes)
-    with look():
+    with figure_style():
         figure = Figure(figsize=(WIDE, 2.9), layout="constrained")
-        head(figure, "Samples of each class at each party", "digits, 10 parties, partition seed 0")
+        add_title(
+            figure, "Samples of each class at each party", "digits, 10 parties, partition seed 0"
+        )
         panels = figure.subplots(1, 3, sharey=True)
         dealt = {
             beta: dirichlet(labels, 10, beta).counts(labels, classes) for beta in (0.1, 0.5, 5.0)
         }
         most = float(max(counts.max() for counts in dealt.values()))
         for axes, (beta, counts) in zip(panels, dealt.items(), strict=True):
-            image = shades(axes, counts, most)
+            image = draw_cells(axes, counts, most)
             axes.set_title(f"beta = {beta:g}", fontsize=9.5)
             axes.set(xlabel="class", xticks=range(classes), yticks=range(10))
         panels[0].set_ylabel("party")
         figure.colorbar(image, ax=panels, label="samples")
-    return picture("partitions", figure, "", "")
+    return render("partitions", figure, "", "")
 
 
 def one_round() -> Picture:
     """The server, three parties, and what goes between them."""
-    with look():
+    with figure_style():
         figure, axes = sheet(WIDE, 3.6)
         write(axes, 0, 47.3, "One round", weight="bold", fontsize=10.5)
         box(axes, (23, 32), (54, 13), "server", "keeps the global model $w^t$", BLUE)
@@ -113,13 +115,13 @@ def one_round() -> Picture:
             arrow(axes, (middle + 2, 14.8), (above + 2, 31.4), ORANGE)
         write(axes, 17.5, 23.5, "1  sends $w^t$", ha="right", color=BLUE)
         write(axes, 82.5, 23.5, "3  return $w_i^t$", ha="left", color=ORANGE)
-    return picture("round", figure, "", "")
+    return render("round", figure, "", "")
 
 
 def contrast() -> Picture:
     """The three models that see a sample, and where their representations point."""
     glob, local, prev = "$z_\\mathrm{glob}$", "$z$", "$z_\\mathrm{prev}$"
-    with look():
+    with figure_style():
         figure, axes = sheet(WIDE, 3.6)
         write(axes, 0, 47.3, "MOON's second term", weight="bold", fontsize=10.5)
         box(axes, (0.5, 18.5), (11, 9), "", "sample $x$", GREY)
@@ -168,13 +170,13 @@ def contrast() -> Picture:
             fontsize=8.5,
         )
         write(axes, 75, 0.6, "only the angles between them count", ha="center", fontsize=8.5)
-    return picture("contrast", figure, "", "")
+    return render("contrast", figure, "", "")
 
 
 def by_beta(folder: Path) -> Picture:
     """FedAvg on the same data dealt in three ways, and each party alone."""
     runs, _ = load_runs([folder / name for name in RUNS if not name.startswith("moon")])
-    groups, _ = group(runs)
+    groups, _ = group_runs(runs)
     names = {"iid": "FedAvg, IID", "dirichlet": "FedAvg, beta = {beta:g}"}
     named = [
         dataclasses.replace(
@@ -187,7 +189,7 @@ def by_beta(folder: Path) -> Picture:
         for g in groups
     ]
     named = [dataclasses.replace(g, label=g.method, style=k) for k, g in enumerate(named)]
-    return accuracy("by-beta", named, "digits, 10 parties, 5 local epochs, seed 0")
+    return accuracy_curves("by-beta", named, "digits, 10 parties, 5 local epochs, seed 0")
 
 
 def representations(folder: Path) -> Picture:
@@ -203,7 +205,7 @@ def representations(folder: Path) -> Picture:
     }
     titles = "Representations z of test samples", "digits, beta = 0.1, seed 0"
     names = [str(k) for k in range(10)]
-    return panels_of(
+    return tsne_panels(
         "representations", titles, {k: (v[some], labels[some]) for k, v in maps.items()}, names
     )
 

@@ -15,9 +15,9 @@ from helpers.run_files import make_run
 from moonfl import report
 from moonfl.cli import main
 from moonfl.errors import InputError
-from moonfl.report.contents import sections
-from moonfl.report.groups import group
-from moonfl.report.runs import load
+from moonfl.report.groups import group_runs
+from moonfl.report.runs import load_runs
+from moonfl.report.sections import sections
 
 DROPPED = object()
 PAGE_EACH = 10
@@ -124,7 +124,7 @@ def test_whatever_stands_in_a_place_there_is_a_report_or_a_sentence(
             refused += [message] if message else []
             passed += not message
             if not message and passed % PAGE_EACH == 0:
-                sections(group(load([run])[0])[0], None)
+                sections(group_runs(load_runs([run])[0])[0], None)
     assert refused
     assert passed > PAGE_EACH
     for message in refused:

@@ -16,12 +16,12 @@ import pytest
 from helpers.run_files import comparison, make_run
 from moonfl import report
 from moonfl.errors import InputError
-from moonfl.report import described, numbers, results
-from moonfl.report.contents import headline
-from moonfl.report.dots import parties
-from moonfl.report.groups import SMALL, Group, group
-from moonfl.report.panels import baseline, panels
-from moonfl.report.runs import load
+from moonfl.report import description_tables, result_tables, statistics
+from moonfl.report.comparisons import baseline, panels
+from moonfl.report.dot_charts import parties
+from moonfl.report.groups import SMALL_SCALE, Group, group_runs
+from moonfl.report.runs import load_runs
+from moonfl.report.sections import headline
 from moonfl.report.tables import Table
 
 
@@ -34,7 +34,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def groups_of(path: Path) -> list[Group]:
-    return group(load([path])[0])[0]
+    return group_runs(load_runs([path])[0])[0]
 
 
 def labels(path: Path) -> list[str]:
@@ -76,13 +76,16 @@ def test_macro_f1_and_balanced_accuracy_stand_beside_it_where_runs_have_them(
         '{"round": 1, "accuracy": 0.1}\n{"round": 2, "accuracy": 0.1}\n'
     )
     last = [json.loads((run / "rounds.jsonl").read_text().splitlines()[-1]) for run in runs]
-    for table in (results.accuracy(groups_of(tmp_path)), results.short(groups_of(tmp_path), None)):
+    for table in (
+        result_tables.accuracy(groups_of(tmp_path)),
+        result_tables.short(groups_of(tmp_path), None),
+    ):
         names = [column.name for column in table.columns]
         for name, key in (("macro-F1, %", "macro_f1"), ("balanced, %", "balanced_accuracy")):
             moon, fedavg = (row[names.index(name)] for row in table.rows)
             assert fedavg is None
             assert moon.mean == pytest.approx(np.mean([fact[key] for fact in last]))
-            assert moon.deviation == pytest.approx(np.std([fact[key] for fact in last], ddof=1))
+            assert moon.std == pytest.approx(np.std([fact[key] for fact in last], ddof=1))
 
 
 def judged(run: Path, *validation: float) -> list[dict[str, Any]]:
@@ -103,11 +106,11 @@ def test_seeds_that_stopped_early_are_finished_and_end_where_they_ended(tmp_path
         judged(make_run(tmp_path / "a", seed=0, done=4, patience=2), 0.1, 0.5, 0.4, 0.5),
         judged(make_run(tmp_path / "b", seed=1, done=5, patience=2), 0.1, 0.2, 0.3, 0.2, 0.1),
     ]
-    groups, notes = group(load([tmp_path])[0])
+    groups, notes = group_runs(load_runs([tmp_path])[0])
     assert notes == [
         "MOON mu=5 stopped early, after round 4, 5 of 30: its accuracy on the validation samples rose no more."
     ]
-    row = first_row(results.accuracy(groups))
+    row = first_row(result_tables.accuracy(groups))
     assert row["final accuracy, %"].mean == pytest.approx(
         np.mean([run[-1]["accuracy"] for run in facts])
     )
@@ -118,33 +121,41 @@ def test_seeds_that_stopped_early_are_finished_and_end_where_they_ended(tmp_path
         np.mean([facts[0][1]["accuracy"], facts[1][2]["accuracy"]])
     )
     assert row["rounds"] == "4 to 5"
-    assert first_row(results.cost(groups))["sent in all"] == np.mean(
+    assert first_row(result_tables.cost(groups))["sent in all"] == np.mean(
         [sum(f["bytes_up"] + f["bytes_down"] for f in run) for run in facts]
     )
-    assert [row[2] for row in described.sources(groups).rows] == [
+    assert [row[2] for row in description_tables.sources(groups).rows] == [
         "4 of 30, stopped early",
         "5 of 30, stopped early",
     ]
     judged(make_run(tmp_path / "c", seed=2, done=3, patience=2), 0.1, 0.2, 0.1)
-    assert "is unfinished and is left out" in group(load([tmp_path])[0])[1][0]
+    assert "is unfinished and is left out" in group_runs(load_runs([tmp_path])[0])[1][0]
 
 
 def test_a_run_that_diverged_is_told_from_one_that_goes_on(tmp_path: Path) -> None:
     make_run(tmp_path / "a", seed=0, done=4)
     make_run(tmp_path / "b", "fedavg", seed=0, done=4)
     (tmp_path / "b" / "diverged.txt").write_text("the loss became nan\n")
-    groups, notes = group(load([tmp_path])[0])
+    groups, notes = group_runs(load_runs([tmp_path])[0])
     assert notes == [
         "MOON mu=5 is unfinished: round 4 of 30.",
         "FedAvg diverged after round 4 of 30.",
     ]
-    assert [row[-1] for row in results.accuracy(groups).rows] == ["4 of 30", "4 of 30, diverged"]
-    assert [row[2] for row in described.sources(groups).rows] == ["4 of 30", "4 of 30, diverged"]
+    assert [row[-1] for row in result_tables.accuracy(groups).rows] == [
+        "4 of 30",
+        "4 of 30, diverged",
+    ]
+    assert [row[2] for row in description_tables.sources(groups).rows] == [
+        "4 of 30",
+        "4 of 30, diverged",
+    ]
     make_run(tmp_path / "c", "fedavg", seed=1)
-    (note, *_) = group(load([tmp_path])[0])[1]
+    (note, *_) = group_runs(load_runs([tmp_path])[0])[1]
     assert note.endswith("b diverged after round 4 and is left out: other seeds of it are done.")
     (tmp_path / "b" / "rounds.jsonl").write_text("")
-    assert load([tmp_path])[1] == [f"{tmp_path / 'b'} diverged in its first round and is left out."]
+    assert load_runs([tmp_path])[1] == [
+        f"{tmp_path / 'b'} diverged in its first round and is left out."
+    ]
 
 
 def test_parties_are_told_by_name_with_what_they_hold_out(tmp_path: Path) -> None:
@@ -153,7 +164,7 @@ def test_parties_are_told_by_name_with_what_they_hold_out(tmp_path: Path) -> Non
     dealt = json.loads((run / "partition.json").read_text())
     (run / "partition.json").write_text(json.dumps(dealt | {"names": ["Bonn", "Lyon", "Pisa"]}))
     (g,) = groups_of(tmp_path)
-    table = described.per_party([g])
+    table = description_tables.per_party([g])
     assert table is not None
     held = {
         row[1]: row[[c.name for c in table.columns].index("on what it holds out, %")]
@@ -175,12 +186,12 @@ def test_differences_are_paired_by_common_seeds(tmp_path: Path) -> None:
         accuracies(tmp_path / f"moon-{s}")[-1] - accuracies(tmp_path / f"fedavg-{s}")[-1]
         for s in (1, 2)
     ]
-    table = results.differences(groups_of(tmp_path))
+    table = result_tables.differences(groups_of(tmp_path))
     assert table is not None
     ((method, base, seeds, gain, each),) = table.rows
     assert (method, base, seeds) == ("MOON mu=5", "FedAvg", 2)
     assert each == pytest.approx(gains)
-    assert (gain.mean, gain.deviation) == pytest.approx((np.mean(gains), np.std(gains, ddof=1)))
+    assert (gain.mean, gain.std) == pytest.approx((np.mean(gains), np.std(gains, ddof=1)))
 
 
 def test_rounds_and_bytes_to_the_target(written: tuple[Path, Path]) -> None:
@@ -197,7 +208,7 @@ def test_rounds_and_bytes_to_the_target(written: tuple[Path, Path]) -> None:
     assert [float(v) for v in row["sent both ways, by seed"].split("; ")] == [
         t * a_round for t in expected
     ]
-    high = results.to_target(groups_of(runs), 0.99)
+    high = result_tables.to_target(groups_of(runs), 0.99)
     assert high is not None
     assert high.cells()[1] == [
         "FedAvg",
@@ -280,7 +291,7 @@ def test_the_page_is_whole_by_itself(written: tuple[Path, Path]) -> None:
     assert len(ids) == len(set(ids)), "an id is used twice"
     assert len(re.findall(r'<svg role="img" aria-label="[^"]{20,}"', text)) == text.count("<figure")
     assert len(re.findall(r"<figcaption>[A-Z][^<]{20,}\. ", text)) == text.count("<figure")
-    assert SMALL not in text
+    assert SMALL_SCALE not in text
 
 
 def test_small_runs_are_marked_everywhere(tmp_path: Path) -> None:
@@ -288,11 +299,11 @@ def test_small_runs_are_marked_everywhere(tmp_path: Path) -> None:
     make_run(tmp_path / "runs/b", "fedavg", scale="small")
     page = report.write([tmp_path / "runs"], tmp_path / "out")
     text = page.read_text()
-    assert SMALL in re.findall(r"<title>(.*?)</title>", text)[0].replace("&#x27;", "'")
-    assert f"{SMALL[1:]}</p>" in text.replace("&#x27;", "'")
+    assert SMALL_SCALE in re.findall(r"<title>(.*?)</title>", text)[0].replace("&#x27;", "'")
+    assert f"{SMALL_SCALE[1:]}</p>" in text.replace("&#x27;", "'")
     for path in [*page.parent.glob("*.svg"), *page.parent.glob("*.md")]:
-        assert SMALL in path.read_text(), path.name
-    assert SMALL in report.compare([tmp_path / "runs"])
+        assert SMALL_SCALE in path.read_text(), path.name
+    assert SMALL_SCALE in report.compare([tmp_path / "runs"])
     make_run(tmp_path / "runs/c", "moon", rounds=40)
     assert "MOON mu=5 rounds=30 (small scale)" in labels(tmp_path / "runs")
 
@@ -375,7 +386,7 @@ def test_an_unfinished_run_counts_only_where_its_group_has_no_finished_one(tmp_p
 def test_a_repeated_run_counts_once(tmp_path: Path) -> None:
     make_run(tmp_path / "a", "moon", 0)
     make_run(tmp_path / "b", "moon", 0)
-    (only,), notes = group(load([tmp_path, tmp_path / "a"])[0])
+    (only,), notes = group_runs(load_runs([tmp_path, tmp_path / "a"])[0])
     assert only.seeds == [0]
     assert "b repeats" in notes[0]
 
@@ -555,5 +566,5 @@ def test_any_setting_that_a_run_may_have_is_read(tmp_path: Path) -> None:
 def test_the_target_is_that_of_the_longest_fedavg(tmp_path: Path) -> None:
     for rounds in (2, 6, 4):
         make_run(tmp_path / f"fedavg-{rounds}", "fedavg", rounds=rounds)
-    (target,) = numbers.targets(groups_of(tmp_path), None).values()
+    (target,) = statistics.targets(groups_of(tmp_path), None).values()
     assert target == accuracies(tmp_path / "fedavg-6")[-1]

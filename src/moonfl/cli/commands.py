@@ -16,7 +16,7 @@ from ..data.locations import directory
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted, unknown
 from ..experiment import Experiment, from_toml, override, part_name
-from ..report.partition import check_format, heat_map, table
+from ..report.partition import check_image_format, heat_map, partition_table
 from ..runs.directory import SETTINGS, claim_directory
 from ..runs.recorder import Result, choices
 from ..runs.summary import summarise_result
@@ -101,7 +101,7 @@ def list_presets(args: argparse.Namespace) -> None:
 
 def partition(args: argparse.Namespace) -> None:
     _, exp = experiment(args)
-    check_format(Path(args.out))
+    check_image_format(Path(args.out))
     data = load(exp.dataset, directory(exp.data_dir), exp.reading)
     made = make_partition(exp, data)
     counts = made.counts(data.train.y.numpy(), len(data.classes))
@@ -112,7 +112,9 @@ def partition(args: argparse.Namespace) -> None:
         Path(args.out),
         made.names,
     )
-    print(table(counts, data.classes, made.names) + (f"\n{made.note}" if made.note else ""))
+    print(
+        partition_table(counts, data.classes, made.names) + (f"\n{made.note}" if made.note else "")
+    )
     print(f"heat map in {args.out}")
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..data.moments import Moments, scales_shape
 from ..metrics import Tally
-from ..report.checks import is_number
+from ..report.run_checks import is_number
 from ..runs.states import add_prefix, select_prefix
 from ..types import Params, Server, State, Update
 

@@ -8,16 +8,16 @@ from ..errors import InputError
 
 def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
     """A report of all runs in or under `paths`: report.html in `out`, and each figure and table beside it."""
-    from .contents import headline, sections
-    from .files import replace_report
-    from .groups import group
-    from .page import page
-    from .runs import load
-    from .tables import comma_separated, markdown
+    from .groups import group_runs
+    from .html_page import page
+    from .report_files import replace_report
+    from .runs import load_runs
+    from .sections import headline, sections
+    from .tables import csv_text, markdown
 
     check(target)
-    runs, left_out = load(paths)
-    groups, notes = group(runs)
+    runs, left_out = load_runs(paths)
+    groups, notes = group_runs(runs)
     parts = sections(groups, target)
     files: dict[str, bytes] = {}
     for part in parts:
@@ -26,7 +26,7 @@ def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
         for t in part.tables:
             files |= {
                 f"{t.name}.md": as_bytes(markdown(t)),
-                f"{t.name}.csv": as_bytes(comma_separated(t)),
+                f"{t.name}.csv": as_bytes(csv_text(t)),
             }
     return replace_report(
         out, files, as_bytes(page(groups, parts, headline(groups), left_out + notes))
@@ -35,15 +35,15 @@ def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
 
 def compare(paths: list[Path], target: float | None = None) -> str:
     """The short form, for a terminal: a line a group."""
-    from .groups import group
-    from .results import short
-    from .runs import load
-    from .tables import plain
+    from .groups import group_runs
+    from .result_tables import short
+    from .runs import load_runs
+    from .tables import plain_text
 
     check(target)
-    runs, left_out = load(paths)
-    groups, notes = group(runs)
-    return "\n".join([plain(short(groups, target)), *left_out, *notes])
+    runs, left_out = load_runs(paths)
+    groups, notes = group_runs(runs)
+    return "\n".join([plain_text(short(groups, target)), *left_out, *notes])
 
 
 def as_bytes(text: str) -> bytes:

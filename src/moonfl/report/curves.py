@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .groups import SMALL, Group
-from .numbers import Floats, band, drifts, final
-from .pictures import Picture, picture
-from .style import canvas, legend, line_style, look, marker_style, whole_rounds
+from .groups import SMALL_SCALE, Group
+from .rendering import Picture, render
+from .statistics import Floats, band, drifts, final
+from .style import figure_style, legend, line_style, marker_style, new_figure, whole_rounds
 from .tables import percent
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def subtitle(groups: list[Group]) -> str:
     shared = {g.setting for g in groups if g.federated}
     if len(shared) == 1:
         parts += [word for word in shared.pop().split() if "=" in word]
-    return " · ".join(parts + ([SMALL] if any(g.small for g in groups) else []))
+    return " · ".join(parts + ([SMALL_SCALE] if any(g.small for g in groups) else []))
 
 
 def seeds_of(g: Group) -> str:
@@ -54,11 +54,11 @@ def level(axes: "Axes", name: str, g: Group, mean: float, label: str) -> None:
     axes.axhline(mean, label=label, gid=name, **line_style(g.style))
 
 
-def accuracy(name: str, groups: list[Group], where: str = "", since: int = 1) -> Picture:
+def accuracy_curves(name: str, groups: list[Group], where: str = "", since: int = 1) -> Picture:
     """`where`: a subtitle other than the setting the groups share. `since`: the first round to show, so that the last
     points can be told apart."""
-    with look():
-        figure, axes = canvas(
+    with figure_style():
+        figure, axes = new_figure(
             "Test accuracy", where or subtitle(groups), height=3.3 + 0.1 * len(groups)
         )
         for k, g in enumerate(groups):
@@ -97,7 +97,7 @@ def accuracy(name: str, groups: list[Group], where: str = "", since: int = 1) ->
         )
         shown = f" from {since} on" if since > 1 else ""
         ends = ", ".join(f"{g.label} {percent(final(g).mean)} %" for g in groups)
-        return picture(
+        return render(
             name,
             figure,
             said,
@@ -109,8 +109,8 @@ def drift(name: str, groups: list[Group]) -> Picture | None:
     there = [(g, found) for g in groups if g.federated and (found := drifts(g)) is not None]
     if not there:
         return None
-    with look():
-        figure, axes = canvas(
+    with figure_style():
+        figure, axes = new_figure(
             "Drift of the parties", subtitle(groups), height=3.3 + 0.1 * len(groups)
         )
         for k, (g, (mean, deviation)) in enumerate(there):
@@ -123,6 +123,6 @@ def drift(name: str, groups: list[Group]) -> Picture | None:
         said = "How far local training moves a party's model from the global one it started from: "
         said += "mean over parties and seeds, with their deviation as a band."
         ends = ", ".join(f"{g.label} {mean[-1]:.3g}" for g, (mean, _) in there)
-        return picture(
+        return render(
             name, figure, said, f"Line chart of mean drift over rounds. In the last round: {ends}."
         )

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import Fact
 from .labels import DATASETS, FEDAVG, distinguish, method_labels, order
+from .run_checks import Fact
 from .runs import Run
 
-SMALL = "small scale, not the paper's setting"
+SMALL_SCALE = "small scale, not the paper's setting"
 PLACE = ("seed", "data_dir")  # what runs of one group may differ in
 LENGTH = (
     "rounds",
@@ -120,7 +120,7 @@ class Group:
         return tuple((key, repr(self.settings[key])) for key in sorted(kept))
 
 
-def group(runs: list[Run]) -> tuple[list[Group], list[str]]:
+def group_runs(runs: list[Run]) -> tuple[list[Group], list[str]]:
     """The groups, add_prefix and in order, and notes on the runs that do not count."""
     notes: list[str] = []
     together: dict[str, dict[int, Run]] = {}

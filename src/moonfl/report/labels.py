@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from .checks import Fact
+from .run_checks import Fact
 
 NAMES = {
     "moon": "MOON",
@@ -32,7 +32,7 @@ FIRST = (
 NEVER = ("seed", "data_dir", "scale")
 
 
-def show(value: Any) -> str:
+def format_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -42,12 +42,12 @@ def order(settings: Fact, federated: bool) -> tuple[Any, ...]:
     """By setting, then MOON, FedAvg and the others; what is not federated last. Numbers as numbers."""
     name = str(settings["algorithm.name"])
     place = list(NAMES).index(name) if name in NAMES else len(NAMES) - 1.5
-    plain = [
+    plain_text = [
         (k, v)
         for k, v in sorted(settings.items())
         if isinstance(v, (str, int, float)) and k not in NEVER
     ]
-    values = [(k, (1, 0.0, v) if isinstance(v, str) else (0, float(v), "")) for k, v in plain]
+    values = [(k, (1, 0.0, v) if isinstance(v, str) else (0, float(v), "")) for k, v in plain_text]
     shared, own = (
         [pair for pair in values if ("." in pair[0]) is dotted] for dotted in (False, True)
     )
@@ -92,7 +92,10 @@ def method_labels(all_settings: list[Fact], federated: list[bool]) -> list[str]:
             " ".join(
                 [
                     base,
-                    *(f"{key.removeprefix('algorithm.')}={show(settings[key])}" for key in named),
+                    *(
+                        f"{key.removeprefix('algorithm.')}={format_value(settings[key])}"
+                        for key in named
+                    ),
                 ]
             )
         )
@@ -125,9 +128,9 @@ def distinguish(
         named = [key for key in unusual if key in settings and (counts or key not in length)]
         texts.append(
             " ".join(
-                DATASETS.get(settings[k], show(settings[k]))
+                DATASETS.get(settings[k], format_value(settings[k]))
                 if k == "dataset"
-                else f"{k}={show(settings[k])}"
+                else f"{k}={format_value(settings[k])}"
                 for k in named
             )
         )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, RunError
 from ..runs.files import atomic
-from .style import canvas, look, on_shade, shades
+from .style import draw_cells, figure_style, new_figure, text_colour
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +17,9 @@ MAX_COLUMNS = 20  # classes the table and the heat map show one by one
 LONGEST = 16  # characters of a party's name in a heat map
 
 
-def table(counts: NDArray[np.int64], classes: tuple[str, ...], names: tuple[str, ...] = ()) -> str:
+def partition_table(
+    counts: NDArray[np.int64], classes: tuple[str, ...], names: tuple[str, ...] = ()
+) -> str:
     """Samples of each class at each party (`names`, where they have any); many classes are rows, few are columns."""
     parties = names or [f"party {i}" for i in range(len(counts))]
     rows = [
@@ -38,7 +40,7 @@ def sizes_of(counts: NDArray[np.int64]) -> str:
     return f"samples a party: mean {sizes.mean():,.0f}, deviation {sizes.std():,.0f}, smallest {sizes.min():,}"
 
 
-def check_format(path: Path) -> None:
+def check_image_format(path: Path) -> None:
     if path.suffix not in (".png", ".svg"):
         raise InputError(f"the heat map is a .png or .svg file, not '{path}'")
 
@@ -51,9 +53,9 @@ def draw(
     names: tuple[str, ...] = (),
 ) -> "Figure":
     parties, num_classes = counts.shape
-    with look():
-        figure, axes = canvas(title, subtitle, height=3.8)
-        image = shades(axes, counts, float(counts.max()))
+    with figure_style():
+        figure, axes = new_figure(title, subtitle, height=3.8)
+        image = draw_cells(axes, counts, float(counts.max()))
         axes.set(xlabel="class", ylabel="party")
         if num_classes > MAX_COLUMNS or parties > MAX_COLUMNS:
             figure.colorbar(image, ax=axes, label="samples")
@@ -68,7 +70,13 @@ def draw(
         axes.set_yticks(range(parties), [cut(name) for name in names] or None)
         for (i, k), n in np.ndenumerate(counts):
             axes.text(
-                k, i, str(n), ha="center", va="center", fontsize=7, color=on_shade(n / counts.max())
+                k,
+                i,
+                str(n),
+                ha="center",
+                va="center",
+                fontsize=7,
+                color=text_colour(n / counts.max()),
             )
     return figure
 
@@ -85,10 +93,10 @@ def heat_map(
     names: tuple[str, ...] = (),
 ) -> None:
     """Draw to `path`, PNG or SVG by its ending."""
-    check_format(path)
+    check_image_format(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(path) as temporary, look():
+        with atomic(path) as temporary, figure_style():
             draw(counts, classes, title, names=names).savefig(
                 temporary, format=path.suffix[1:], dpi=200
             )

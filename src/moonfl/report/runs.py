@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..runs import stopping
-from . import checks
-from .checks import Fact
-from .reading import read_json, read_rounds, read_toml
+from . import run_checks
+from .run_checks import Fact
+from .run_files import read_json, read_rounds, read_toml
 
 TEXTS = ("versions", "choices")  # tables of experiment.toml that are not settings
 
@@ -55,14 +55,14 @@ class Run:
         return self.finished and len(self.rounds) < int(self.settings["rounds"])
 
 
-def load(paths: list[Path]) -> tuple[list[Run], list[str]]:
+def load_runs(paths: list[Path]) -> tuple[list[Run], list[str]]:
     """Every run in or under the paths that has a finished round, and notes on those that have none."""
-    found = find(paths)
+    found = find_runs(paths)
     if not found:
         raise InputError(
             f"no run in {', '.join(map(str, paths))}; a run is a folder with experiment.toml in it"
         )
-    runs = [read(path) for path in found]
+    runs = [read_run(path) for path in found]
     kept = [run for run in runs if run.rounds]
     empty = [f"{run.path} {run.shortfall} and is left out." for run in runs if not run.rounds]
     if not kept:
@@ -70,7 +70,7 @@ def load(paths: list[Path]) -> tuple[list[Run], list[str]]:
     return kept, empty
 
 
-def find(paths: list[Path]) -> list[Path]:
+def find_runs(paths: list[Path]) -> list[Path]:
     """Run directories, in order of the paths and then of their names; each once."""
     found: dict[Path, Path] = {}
     for path in paths:
@@ -86,21 +86,21 @@ def find(paths: list[Path]) -> list[Path]:
     return list(found.values())
 
 
-def read(path: Path) -> Run:
+def read_run(path: Path) -> Run:
     """Every fact is checked here, once: nothing that is computed from a run meets a damaged one."""
     noted, dealt, last = path / "experiment.toml", path / "partition.json", path / "final.json"
     values = read_toml(noted)
-    texts = {key: checks.texts(values.pop(key, {}), key, noted) for key in TEXTS}
+    texts = {key: run_checks.texts(values.pop(key, {}), key, noted) for key in TEXTS}
     settings: Fact = {}
     for key, value in values.items():
         settings |= (
             {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
         )
-    checks.settings(settings, noted)
+    run_checks.settings(settings, noted)
     partition, final = read_json(dealt), read_json(last) or {}
     if partition is not None:
-        checks.partition(partition, dealt)
-    checks.final(final, (partition or {}).get("classes"), last)
+        run_checks.partition(partition, dealt)
+    run_checks.final(final, (partition or {}).get("classes"), last)
     rounds, diverged = read_rounds(path / "rounds.jsonl"), (path / "diverged.txt").exists()
     return Run(
         path, settings, **texts, rounds=rounds, partition=partition, final=final, diverged=diverged

@@ -68,7 +68,7 @@ LOOK: Any = {  # untyped: newer stubs of matplotlib name every key, older none
 
 
 @contextmanager
-def look(name: str = "figure") -> Iterator[None]:
+def figure_style(name: str = "figure") -> Iterator[None]:
     """Drawing and saving happen within; nothing of it is left for others."""
     from matplotlib import rc_context
 
@@ -76,18 +76,18 @@ def look(name: str = "figure") -> Iterator[None]:
         yield
 
 
-def canvas(title: str, subtitle: str, height: float = 3.4) -> tuple["Figure", "Axes"]:
+def new_figure(title: str, subtitle: str, height: float = 3.4) -> tuple["Figure", "Axes"]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.add_subplot()
     axes.set_gid("axes")
     axes.patch.set_gid("frame")
-    head(figure, title, subtitle)
+    add_title(figure, title, subtitle)
     return figure, axes
 
 
-def head(figure: "Figure", title: str, subtitle: str) -> None:
+def add_title(figure: "Figure", title: str, subtitle: str) -> None:
     width, height = figure.get_size_inches()
     lines = textwrap.wrap(subtitle, int(15.5 * width))
     figure.suptitle(
@@ -113,7 +113,7 @@ def legend(figure: "Figure", axes: "Axes") -> None:
         )
 
 
-def shades(axes: "Axes", values: Any, high: float) -> Any:
+def draw_cells(axes: "Axes", values: Any, high: float) -> Any:
     """A table as cells from clear to blue: what lies under them, light or dark, shows through."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
 
@@ -125,7 +125,7 @@ def shades(axes: "Axes", values: Any, high: float) -> Any:
     return axes.imshow(values, cmap=colours, vmin=0, vmax=high, interpolation="none", aspect="auto")
 
 
-def on_shade(share: float) -> str:
+def text_colour(share: float) -> str:
     """The colour of text on a cell."""
     return "white" if share > 0.8 else INK
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .numbers import Spread
+from .statistics import MeanStd
 
 NONE = "–"
 
@@ -22,9 +22,9 @@ class Column:
             return NONE
         if isinstance(value, tuple):
             return ", ".join(self.text(v) for v in value)
-        if isinstance(value, Spread):
+        if isinstance(value, MeanStd):
             return self.show(value.mean) + (
-                "" if value.deviation is None else f" ± {self.beside(value.deviation, value.mean)}"
+                "" if value.std is None else f" ± {self.beside(value.std, value.mean)}"
             )
         return value if isinstance(value, str) else self.show(value)
 
@@ -35,7 +35,11 @@ class Column:
 
     def beside(self, deviation: float, mean: float) -> str:
         """As many places as the mean has."""
-        return digits(deviation, mean) if self.show is digits else self.show(deviation).lstrip("+")
+        return (
+            significant_digits(deviation, mean)
+            if self.show is significant_digits
+            else self.show(deviation).lstrip("+")
+        )
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Table:
         return self.columns[k].show is not str
 
 
-def plain(table: Table) -> str:
+def plain_text(table: Table) -> str:
     """Aligned columns, for a terminal."""
     rows = [[c.name for c in table.columns], *table.cells()]
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
@@ -82,16 +86,18 @@ def markdown(table: Table) -> str:
         + "|".join("---:" if table.numeric(k) else "---" for k in range(len(table.columns)))
         + "|"
     )
-    head = [f"**{table.title}**", "", line([c.name for c in table.columns]), rule]
-    return "\n".join([*head, *map(line, body), *(["", table.note] if table.note else [])]) + "\n"
+    add_title = [f"**{table.title}**", "", line([c.name for c in table.columns]), rule]
+    return (
+        "\n".join([*add_title, *map(line, body), *(["", table.note] if table.note else [])]) + "\n"
+    )
 
 
-def comma_separated(table: Table) -> str:
+def csv_text(table: Table) -> str:
     """A Spread becomes two columns, the mean and the deviation."""
     spreads = {
         k
         for k in range(len(table.columns))
-        if any(isinstance(row[k], Spread) for row in table.rows)
+        if any(isinstance(row[k], MeanStd) for row in table.rows)
     }
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -114,8 +120,8 @@ def comma_separated(table: Table) -> str:
 
 
 def raw(column: Column, value: Any, two: bool) -> list[Any]:
-    if isinstance(value, Spread):
-        return [column.number(value.mean), column.number(value.deviation)]
+    if isinstance(value, MeanStd):
+        return [column.number(value.mean), column.number(value.std)]
     if isinstance(value, tuple):
         value = "; ".join("" if v is None else str(column.number(v)) for v in value)
     return [column.number(value), None] if two else [column.number(value)]
@@ -129,18 +135,20 @@ def points(value: float) -> str:
     return f"{round(100 * value, 1) + 0.0:+.1f}"  # no minus before a zero
 
 
-def whole(value: float) -> str:
+def integer(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def digits(value: float, like: float | None = None) -> str:
+def significant_digits(value: float, like: float | None = None) -> str:
     """Three that count, or as many places as three of `like` take."""
-    size = abs(value if like is None else like)
-    places = 0 if size >= 99.95 or size == 0 else min(6, 2 - math.floor(math.log10(size)))
+    byte_size = abs(value if like is None else like)
+    places = (
+        0 if byte_size >= 99.95 or byte_size == 0 else min(6, 2 - math.floor(math.log10(byte_size)))
+    )
     return f"{value:,.{places}f}"
 
 
-def size(value: float) -> str:
+def byte_size(value: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if abs(value) < 999.5:
             return f"{value:.0f} B" if unit == "B" else f"{value:#.3g} {unit}".replace(". ", " ")

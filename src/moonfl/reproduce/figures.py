@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 
-from ..report.curves import accuracy
-from ..report.groups import group
-from ..report.maps import panels_of
-from ..report.numbers import Spread
-from ..report.pictures import Picture
-from ..report.values import accuracy_by
+from ..report.curves import accuracy_curves
+from ..report.groups import group_runs
+from ..report.rendering import Picture
+from ..report.setting_curves import accuracy_by_setting
+from ..report.statistics import MeanStd
+from ..report.tsne import tsne_panels
 from .tables import Runs, reported
 from .targets import Entry, Target
 
@@ -42,14 +42,14 @@ def by_round(stem: str, on: str, entries: list[Entry], runs: Runs) -> Iterator[P
             if exp.parties == parties
             and (not exp.algorithm.federated or exp.parties_per_round() == chosen)
         ]
-        groups, _ = group([run for exp in there for run in runs[exp].values()])
+        groups, _ = group_runs([run for exp in there for run in runs[exp].values()])
         many = len(scales) > 1
         who = (
             f" · {parties} parties" + (f", {chosen} a round" if chosen < parties else "")
             if many
             else ""
         )
-        yield accuracy(
+        yield accuracy_curves(
             stem + (f"-{chosen}-of-{parties}-parties" if many else ""), groups, f"{on}{who}"
         )
 
@@ -63,17 +63,17 @@ def by_value(
         rows = dict.fromkeys(e.row for e in entries)
         shown = {(e.row, e.column): reported(e, runs) for e in entries}
         lines = {row: [shown.get((row, column)) for column in columns] for row in rows}
-        return accuracy_by(
+        return accuracy_by_setting(
             stem, (target.title, on), target.figure, [value_in(c) for c in columns], lines
         )
     lines = {"MOON": [reported(e, runs) for e in entries]}
     if not small and all(e.paper for e in entries):
         lines = {
             "ours": lines["MOON"],
-            "paper": [Spread(float(e.paper) / 100, None, 1) for e in entries],
+            "paper": [MeanStd(float(e.paper) / 100, None, 1) for e in entries],
         }
     best = "" if small else next((value_in(e.row) for e in entries if e.best), "")
-    return accuracy_by(
+    return accuracy_by_setting(
         stem, (target.title, on), target.figure, [value_in(e.row) for e in entries], lines, best
     )
 
@@ -92,4 +92,4 @@ def four_models(stem: str, titles: tuple[str, str], entries: list[Entry], runs: 
             points = stored.get("local" if e.row.endswith("a local model") else "points") or []
             maps[e.row] = points, stored.get("labels", [])
             names = (run.partition or {}).get("classes", [])
-    return panels_of(stem, titles, maps, names)
+    return tsne_panels(stem, titles, maps, names)

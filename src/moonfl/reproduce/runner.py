@@ -13,11 +13,11 @@ from ..data.locations import directory
 from ..errors import DivergenceError, InputError, notify, unknown
 from ..experiment import Experiment, part_name, to_toml
 from ..report.build import write as write_report
-from ..report.groups import SMALL
+from ..report.groups import SMALL_SCALE
 from ..report.labels import DATASETS as NAMES
 from ..report.partition import heat_map
-from ..report.runs import Run, read
-from ..report.tables import Table, comma_separated, markdown, plain
+from ..report.runs import Run, read_run
+from ..report.tables import Table, csv_text, markdown, plain_text
 from ..runs.directory import DIVERGED, SETTINGS, is_being_replaced
 from ..runs.files import atomic, write_atomically
 from ..task import make_partition
@@ -68,8 +68,8 @@ def reproduce(name: str, options: Options, tell: Callable[[str], None] = print) 
     for name, dataset, entries in wanted:
         for table in made(name, dataset, entries, options):
             write_atomically(options.out / f"{table.name}.md", markdown(table))
-            write_atomically(options.out / f"{table.name}.csv", comma_separated(table))
-            tell(plain(table) + "\n")
+            write_atomically(options.out / f"{table.name}.csv", csv_text(table))
+            tell(plain_text(table) + "\n")
 
 
 def datasets(name: str, options: Options, required: bool = True) -> list[str]:
@@ -175,7 +175,7 @@ def complete(exp: Experiment, options: Options, where: str) -> Run | None:
     if (out / DIVERGED).exists():
         return None
     started = (out / SETTINGS).exists() or is_being_replaced(out)
-    if (out / SETTINGS).exists() and (run := read(out)).finished:
+    if (out / SETTINGS).exists() and (run := read_run(out)).finished:
         return run
     notify(f"{where}: {out.name}")
     with options.progress(exp.rounds) as progress:
@@ -187,7 +187,7 @@ def complete(exp: Experiment, options: Options, where: str) -> Run | None:
         except DivergenceError as error:
             notify(f"moonfl: {error}; the tables say so")
             return None
-    return read(out)
+    return read_run(out)
 
 
 def name_of(exp: Experiment) -> str:
@@ -213,7 +213,7 @@ def partitions(
             yield tables.statistics(stem, entries, ours, options.small)
             continue
         counts = parts.counts(data.train.y.numpy(), len(data.classes))
-        note = f" ({SMALL})" if options.small else ""
+        note = f" ({SMALL_SCALE})" if options.small else ""
         name = options.out / f"{stem}-beta{exp.beta:g}"
         for suffix in ("png", "svg"):
             heat_map(

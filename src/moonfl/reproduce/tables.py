@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..experiment import Experiment
-from ..report.groups import SMALL
-from ..report.numbers import Reach, Spread, reached, rounds_and_bytes, sent, spread
+from ..report.groups import SMALL_SCALE
 from ..report.runs import Run
-from ..report.tables import Column, Table, digits, percent, points, size, whole
+from ..report.statistics import MeanStd, Reach, bytes_sent, mean_std, reach_target, rounds_and_bytes
+from ..report.tables import Column, Table, byte_size, integer, percent, points, significant_digits
 from .targets import TARGETS, Entry, Target
 
 Runs = dict[Experiment, dict[int, Run]]  # by experiment (its seed 0) and seed
@@ -25,7 +25,7 @@ BEST = f"its best, {FIGURE_ONLY}"
 def setting(name: str, dataset: str, entries: list[Entry], small: bool) -> str:
     """What differs from the paper's setting, to stand in the title; empty where nothing does."""
     if small:
-        return SMALL
+        return SMALL_SCALE
     papers = [exp for e in TARGETS[name].entries(dataset) for exp in e.trials.values()]
     ours = [exp for e in entries for exp in e.trials.values()]
     notes = []
@@ -87,10 +87,10 @@ def diverged(entries: list[Entry], runs: Runs, seeds: int) -> str:
     return f"diverged, and in no mean: {'; '.join(lost.values())}" if lost else ""
 
 
-def reported(entry: Entry, runs: Runs) -> Spread | None:
+def reported(entry: Entry, runs: Runs) -> MeanStd | None:
     """Mean and deviation of the best setting: over seeds, for SOLO over parties as in the paper; None: diverged."""
     label = best(entry, runs)
-    return solo_spread(runs.get(entry.trials[label], {})) or spread(
+    return solo_spread(runs.get(entry.trials[label], {})) or mean_std(
         by_seed(entry, label, runs).values()
     )
 
@@ -106,7 +106,9 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
         paper = float(e.paper.split()[0]) / 100 if e.paper else None
         gap = shown.mean - paper if shown is not None and paper is not None and not small else None
         base = fedavg.get(e.column, {})
-        paired = None if e.row in FEDAVG else spread([ours[s] - base[s] for s in ours if s in base])
+        paired = (
+            None if e.row in FEDAVG else mean_std([ours[s] - base[s] for s in ours if s in base])
+        )
         chosen = f"{label} ({CHOSEN})" if len(e.trials) > 1 else label
         rows.append(
             (
@@ -129,7 +131,7 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
         Column("ours, %", percent),
         Column("difference", points),
         Column("minus FedAvg", points),
-        Column("seeds", whole),
+        Column("seeds", integer),
     )
     notes = ["ours: mean ± standard deviation (n - 1) over seeds"]
     if any(
@@ -144,7 +146,7 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
     return without_empty(Table(stem, title, columns, rows, "; ".join(notes)))
 
 
-def solo_spread(of_seed: dict[int, Run]) -> Spread | None:
+def solo_spread(of_seed: dict[int, Run]) -> MeanStd | None:
     """Mean and deviation over parties, as the paper gives them for SOLO; None for other methods."""
     facts = [run.rounds[-1] for run in of_seed.values()]
     if not facts or not all("accuracy_std" in fact for fact in facts):
@@ -152,7 +154,7 @@ def solo_spread(of_seed: dict[int, Run]) -> Spread | None:
     mean, deviation = (
         float(np.mean([fact[key] for fact in facts])) for key in ("accuracy", "accuracy_std")
     )
-    return Spread(mean, deviation, len(facts))
+    return MeanStd(mean, deviation, len(facts))
 
 
 def grid(stem: str, title: str, entries: list[Entry], runs: Runs) -> Table:
@@ -165,7 +167,7 @@ def grid(stem: str, title: str, entries: list[Entry], runs: Runs) -> Table:
                 marked.add((len(rows), 2))
             chosen = CHOSEN if label == best(e, runs) else ""
             rows.append(
-                (e.row, label, spread(by_seed(e, label, runs).values()) or DIVERGED, chosen)
+                (e.row, label, mean_std(by_seed(e, label, runs).values()) or DIVERGED, chosen)
             )
     columns = (Column("method"), Column("setting"), Column("ours, %", percent), Column(""))
     return Table(
@@ -191,18 +193,18 @@ def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool)
     touched = {
         seed: hit.round
         for seed, facts in facts_of["FedAvg"].items()
-        if (hit := reached(facts, fedavg[seed]))
+        if (hit := reach_target(facts, fedavg[seed]))
     }
     rows = []
     for e in entries:
         there = facts_of[e.row]
-        hits = [reached(facts, fedavg[seed]) for seed, facts in there.items()]
-        from_touch = spread(
+        hits = [reach_target(facts, fedavg[seed]) for seed, facts in there.items()]
+        from_touch = mean_std(
             [touched[seed] / h.round if h else None for seed, h in zip(there, hits, strict=True)]
         )
         if e is base:
-            hits = [Reach(length, sent(facts)) for facts in there.values()]
-        speed = spread([length / h.round if h else None for h in hits])
+            hits = [Reach(length, bytes_sent(facts)) for facts in there.values()]
+        speed = mean_std([length / h.round if h else None for h in hits])
         papers = one_place(int(base.paper) / int(e.paper)) if e.paper.isdecimal() else "<1"
         first, bytes_until = rounds_and_bytes(hits)
         rows.append((e.row, e.paper, papers, first, speed, from_touch, bytes_until, len(hits)))
@@ -211,11 +213,11 @@ def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool)
         Column("method"),
         Column(f"paper{other}"),
         Column(f"paper's speed-up{other}"),
-        Column("ours, each seed", whole),
-        Column("speed-up", digits),
-        Column("from FedAvg's first", digits),
-        Column("sent both ways until then", size),
-        Column("seeds", whole),
+        Column("ours, each seed", integer),
+        Column("speed-up", significant_digits),
+        Column("from FedAvg's first", significant_digits),
+        Column("sent both ways until then", byte_size),
+        Column("seeds", integer),
     )
     note = "speed-up: FedAvg's rounds over the method's, mean ± deviation over the seeds that reached it"
     if touched:
@@ -233,7 +235,7 @@ def one_place(number: float) -> str:
 def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
     """Rounds after the first; machines differ, so what compares is the ratio to FedAvg."""
     found = {
-        e.row: spread(
+        e.row: mean_std(
             [
                 np.mean([f.get("seconds", np.nan) for f in run.rounds[1:] or run.rounds])
                 for run in runs.get(e.trials[""], {}).values()
@@ -252,10 +254,10 @@ def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool
     columns = (
         Column("method"),
         Column(paper_name),
-        Column("ours, s", digits),
-        Column("paper / FedAvg", digits),
-        Column("ours / FedAvg", digits),
-        Column("seeds", whole),
+        Column("ours, s", significant_digits),
+        Column("paper / FedAvg", significant_digits),
+        Column("ours / FedAvg", significant_digits),
+        Column("seeds", integer),
     )
     note = "a whole round: training, averaging, evaluation; not the first, where MOON has no second term"
     if all(len(run.rounds) == 1 for of_seed in runs.values() for run in of_seed.values()):
@@ -278,7 +280,7 @@ def statistics(stem: str, entries: list[Entry], ours: list[str], small: bool) ->
     ]
     return Table(
         stem,
-        f"Samples, mean and deviation over parties{f' ({SMALL})' if small else ''}",
+        f"Samples, mean and deviation over parties{f' ({SMALL_SCALE})' if small else ''}",
         columns,
         rows,
     )

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from . import checks
-from .checks import Fact
+from . import run_checks
+from .run_checks import Fact
 
 
 def text_of(path: Path) -> str:
@@ -53,5 +53,5 @@ def read_rounds(path: Path) -> list[Fact]:
     rounds: list[Fact] = []
     for number, line in enumerate(text_of(path).split("\n")[:-1], 1):
         where = f"{path}, line {number}"
-        rounds.append(checks.of_round(from_json(line, where), number, where))
+        rounds.append(run_checks.of_round(from_json(line, where), number, where))
     return rounds

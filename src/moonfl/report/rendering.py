@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .style import COLOURS, GRID, INK, PAPER, look
+from .style import COLOURS, GRID, INK, PAPER, figure_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,12 +38,12 @@ class Picture:
         return re.sub(r"\n\s*", "\n", svg)
 
 
-def picture(name: str, figure: "Figure", says: str, alt: str) -> Picture:
+def render(name: str, figure: "Figure", says: str, alt: str) -> Picture:
     """Through the canvases themselves: savefig would draw and lay out four times, where two drawings do."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    with look(name):
+    with figure_style(name):
         svg, png = io.StringIO(), io.BytesIO()
         draw_svg: Callable[..., None] = FigureCanvasSVG(figure).print_svg
         draw_svg(svg, metadata={"Date": None, "Creator": "moonfl"})

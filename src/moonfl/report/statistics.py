@@ -8,26 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runs.stopping import chosen
-from .checks import Fact
 from .groups import Group
+from .run_checks import Fact
 
 Floats = NDArray[np.float64]
 NOT_REACHED = "not reached"
 
 
 @dataclass(frozen=True)
-class Spread:
+class MeanStd:
     mean: float
-    deviation: float | None  # with n - 1 below; none of a single value
+    std: float | None  # with n - 1 below; none of a single value
     count: int
 
 
-def spread(values: Any) -> Spread | None:
+def mean_std(values: Any) -> MeanStd | None:
     """Mean and deviation of what is there; None where nothing is."""
     there = np.asarray([v for v in values if v is not None and math.isfinite(v)], dtype=float)
     if not len(there):
         return None
-    return Spread(
+    return MeanStd(
         float(there.mean()), float(there.std(ddof=1)) if len(there) > 1 else None, len(there)
     )
 
@@ -42,19 +42,19 @@ def finals(g: Group) -> Floats:
     return np.array([values[-1] for values in g.told("accuracy")])
 
 
-def final(g: Group) -> Spread:
-    made = spread(finals(g))
+def final(g: Group) -> MeanStd:
+    made = mean_std(finals(g))
     assert made is not None
     return made
 
 
-def at_end(g: Group, key: str) -> Spread | None:
-    return spread(values[-1] for values in g.told(key))
+def at_end(g: Group, key: str) -> MeanStd | None:
+    return mean_std(values[-1] for values in g.told(key))
 
 
-def of_chosen(g: Group) -> Spread | None:
+def of_chosen(g: Group) -> MeanStd | None:
     """Test accuracy of the round that validation samples choose."""
-    return spread(
+    return mean_std(
         fact["accuracy"] for rounds in g.counted() if (fact := chosen(rounds)) is not None
     )
 
@@ -80,17 +80,17 @@ class Reach:
 
 
 def reach(g: Group, target: float) -> list[Reach | None]:
-    return [reached(rounds, target) for rounds in g.counted()]
+    return [reach_target(rounds, target) for rounds in g.counted()]
 
 
-def reached(rounds: list[Fact], target: float) -> Reach | None:
+def reach_target(rounds: list[Fact], target: float) -> Reach | None:
     first = next(
         (n for n, fact in enumerate(rounds, 1) if fact.get("accuracy", -1) >= target), None
     )
-    return None if first is None else Reach(first, sent(rounds[:first]))
+    return None if first is None else Reach(first, bytes_sent(rounds[:first]))
 
 
-def sent(rounds: list[Fact]) -> float | None:
+def bytes_sent(rounds: list[Fact]) -> float | None:
     """Both ways, in bytes; None where that was not recorded."""
     known = [fact[key] for fact in rounds for key in ("bytes_down", "bytes_up") if key in fact]
     return sum(known) if len(known) == 2 * len(rounds) else None
@@ -115,9 +115,9 @@ def targets(groups: list[Group], given: float | None) -> dict[str, float]:
     return found
 
 
-def per_round(g: Group, key: str) -> Spread | None:
+def per_round(g: Group, key: str) -> MeanStd | None:
     """Of each seed the mean over its rounds."""
-    return spread(values.mean() for values in g.told(key))
+    return mean_std(values.mean() for values in g.told(key))
 
 
 def party_values(g: Group, key: str) -> dict[int, float]:
@@ -148,8 +148,8 @@ def confusion(g: Group) -> Floats | None:
     ]
     if not tables or len({t.shape for t in tables}) > 1:
         return None
-    whole = np.sum(tables, axis=0)
-    shares: Floats = whole / np.maximum(whole.sum(axis=1, keepdims=True), 1)
+    integer = np.sum(tables, axis=0)
+    shares: Floats = integer / np.maximum(integer.sum(axis=1, keepdims=True), 1)
     return shares
 
 

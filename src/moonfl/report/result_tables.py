@@ -2,21 +2,21 @@
 
 from typing import Any
 
-from .groups import SMALL, Group
-from .numbers import (
+from .comparisons import baseline
+from .groups import SMALL_SCALE, Group
+from .statistics import (
     at_end,
     bests,
     difference,
     final,
+    mean_std,
     of_chosen,
     per_round,
     reach,
     rounds_and_bytes,
-    spread,
     targets,
 )
-from .panels import baseline
-from .tables import Column, Table, digits, percent, points, size, whole
+from .tables import Column, Table, byte_size, integer, percent, points, significant_digits
 
 SOMETIMES = (
     "macro-F1, %",
@@ -31,7 +31,7 @@ def titled(title: str, groups: list[Group]) -> str:
     """With the mark of reduced runs, so that no table or figure goes about without it."""
     if not any(g.small for g in groups):
         return title
-    return f"{title} ({'' if all(g.small for g in groups) else 'some runs: '}{SMALL})"
+    return f"{title} ({'' if all(g.small for g in groups) else 'some runs: '}{SMALL_SCALE})"
 
 
 def rounds_of(g: Group) -> str:
@@ -71,7 +71,7 @@ def accuracy(groups: list[Group]) -> Table:
                 at_end(g, "macro_f1"),
                 at_end(g, "balanced_accuracy"),
                 of_chosen(g),
-                spread(a for a, _ in best),
+                mean_std(a for a, _ in best),
                 tuple(t for _, t in best),
                 len(g.runs),
                 rounds_of(g),
@@ -85,9 +85,9 @@ def accuracy(groups: list[Group]) -> Table:
         Column("balanced, %", percent),
         Column("chosen, %", percent),
         Column("best accuracy, %", percent),
-        Column("best round, by seed", whole),
-        Column("seeds", whole),
-        Column("rounds", whole),
+        Column("best round, by seed", integer),
+        Column("seeds", integer),
+        Column("rounds", integer),
         Column("deviation over parties, %", percent),
     )
     note = "Final is the last round's, as macro-F1 and balanced accuracy are; best is the highest of any round, which "
@@ -106,13 +106,13 @@ def differences(groups: list[Group]) -> Table | None:
         base = baseline(g, groups)
         if base is not None:
             seeds, values = difference(g, base)
-            rows.append((g.label, base.label, len(seeds), spread(values), tuple(values)))
+            rows.append((g.label, base.label, len(seeds), mean_std(values), tuple(values)))
     if not rows:
         return None
     columns = (
         Column("method"),
         Column("minus"),
-        Column("common seeds", whole),
+        Column("common seeds", integer),
         Column("difference, points", points),
         Column("by seed", points),
     )
@@ -136,9 +136,9 @@ def to_target(groups: list[Group], given: float | None) -> Table | None:
     columns = (
         Column("method"),
         Column("target, %", percent),
-        Column("reached", whole),
-        Column("rounds, by seed", whole),
-        Column("sent both ways, by seed", size),
+        Column("reached", integer),
+        Column("rounds, by seed", integer),
+        Column("sent both ways, by seed", byte_size),
     )
     source = (
         "The target was given."
@@ -161,7 +161,7 @@ def cost(groups: list[Group]) -> Table:
         before = per_round(base, "cpu_seconds") if base and g.federated else None
         ratio = processor.mean / before.mean if processor and before and before.mean else None
         down, up = per_round(g, "bytes_down"), per_round(g, "bytes_up")
-        sent = spread(
+        sent = mean_std(
             a.sum() + b.sum() for a, b in zip(g.told("bytes_down"), g.told("bytes_up"), strict=True)
         )
         rows.append(
@@ -177,12 +177,12 @@ def cost(groups: list[Group]) -> Table:
         )
     columns = (
         Column("method"),
-        Column("seconds a round", digits),
-        Column("processor seconds a round", digits),
+        Column("seconds a round", significant_digits),
+        Column("processor seconds a round", significant_digits),
         Column("processor time / FedAvg's", lambda v: f"{v:.2f}"),
-        Column("sent to parties a round", size),
-        Column("sent back a round", size),
-        Column("sent in all", size),
+        Column("sent to parties a round", byte_size),
+        Column("sent back a round", byte_size),
+        Column("sent in all", byte_size),
     )
     note = f"Bytes are the sum over the parties of a round, mean over seeds. {SEEDS}"
     return Table("cost", titled("Cost", groups), columns, rows, note)
@@ -194,8 +194,8 @@ def short(groups: list[Group], given: float | None) -> Table:
     rows = []
     for g in groups:
         base = baseline(g, groups)
-        gain = spread(difference(g, base)[1]) if base else None
-        best = spread(a for a, _ in bests(g))
+        gain = mean_std(difference(g, base)[1]) if base else None
+        best = mean_std(a for a, _ in bests(g))
         hits = reach(g, goal[g.dataset]) if g.federated else []
         rows.append(
             (
@@ -213,15 +213,15 @@ def short(groups: list[Group], given: float | None) -> Table:
         )
     columns = (
         Column("method"),
-        Column("seeds", whole),
-        Column("rounds", whole),
+        Column("seeds", integer),
+        Column("rounds", integer),
         Column("final, %", percent),
         Column("macro-F1, %", percent),
         Column("balanced, %", percent),
         Column("best, %", percent),
         Column("minus FedAvg", points),
-        Column("rounds to target", whole),
-        Column("cpu s/round", digits),
+        Column("rounds to target", integer),
+        Column("cpu s/round", significant_digits),
     )
     ends = "; ".join(f"{name} {percent(value)} %" for name, value in goal.items())
     return made(

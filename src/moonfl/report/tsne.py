@@ -7,9 +7,19 @@ from numpy.typing import NDArray
 
 from .curves import seeds_of, subtitle
 from .groups import Group
-from .numbers import Floats, confusion
-from .pictures import Picture, picture
-from .style import COLOURS, INK, PAPER, WIDTH, canvas, head, look, on_shade, shades
+from .rendering import Picture, render
+from .statistics import Floats, confusion
+from .style import (
+    COLOURS,
+    INK,
+    PAPER,
+    WIDTH,
+    add_title,
+    draw_cells,
+    figure_style,
+    new_figure,
+    text_colour,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,9 +34,9 @@ def confusion_matrix(name: str, g: Group) -> Picture | None:
         return None
     count = len(shares)
     names = g.class_names(count)
-    with look():
-        figure, axes = canvas(f"Confusion: {g.label}", subtitle([g]), height=3.9)
-        shades(axes, shares, 1)
+    with figure_style():
+        figure, axes = new_figure(f"Confusion: {g.label}", subtitle([g]), height=3.9)
+        draw_cells(axes, shares, 1)
         axes.set(xlabel="predicted class", ylabel="true class")
         if count <= FEW:
             turned = max(map(len, names)) > 3
@@ -45,7 +55,7 @@ def confusion_matrix(name: str, g: Group) -> Picture | None:
                     ha="center",
                     va="center",
                     fontsize=8 if count <= 12 else 6,
-                    color=on_shade(share),
+                    color=text_colour(share),
                 )
     worst = shares - np.diag(shares.diagonal())
     i, k = np.unravel_index(int(worst.argmax()), worst.shape)
@@ -55,18 +65,20 @@ def confusion_matrix(name: str, g: Group) -> Picture | None:
     alt = (
         f"Heat map of {count} by {count} classes for {g.label}; mean of the diagonal {mean:.1f} %."
     )
-    return picture(name, figure, said, alt)
+    return render(name, figure, said, alt)
 
 
 def scatter(
-    axes: "Axes", points: Floats, labels: NDArray[np.int64], names: list[str], size: float
+    axes: "Axes", points: Floats, labels: NDArray[np.int64], names: list[str], byte_size: float
 ) -> None:
     """A colour and shape a class; colours come again with another shape."""
     for k in sorted(set(labels.tolist())):
         shape, colour = "o^s"[k // len(COLOURS) % 3], COLOURS[k % len(COLOURS)]
         label = names[k] if k < len(names) else str(k)
         own = points[labels == k].T
-        axes.plot(*own, ls="", marker=shape, ms=size, mew=0, alpha=0.75, color=colour, label=label)
+        axes.plot(
+            *own, ls="", marker=shape, ms=byte_size, mew=0, alpha=0.75, color=colour, label=label
+        )
 
 
 def some(
@@ -85,8 +97,8 @@ def tsne(name: str, g: Group) -> Picture | None:
         return None
     points, labels = some(run.final["tsne"]["points"], run.final["tsne"]["labels"], POINTS)
     present = sorted(set(labels.tolist()))
-    with look():
-        figure, axes = canvas(f"t-SNE of z: {g.label}", subtitle([g]), height=3.9)
+    with figure_style():
+        figure, axes = new_figure(f"t-SNE of z: {g.label}", subtitle([g]), height=3.9)
         scatter(axes, points, labels, g.classes, 2.8)
         if len(present) <= FEW:
             for k in present:
@@ -108,7 +120,7 @@ def tsne(name: str, g: Group) -> Picture | None:
     said += "a colour and shape a class" + (
         ", its name at its middle." if len(present) <= FEW else "; they repeat."
     )
-    return picture(
+    return render(
         name,
         figure,
         said,
@@ -116,7 +128,7 @@ def tsne(name: str, g: Group) -> Picture | None:
     )
 
 
-def panels_of(
+def tsne_panels(
     name: str,
     titles: tuple[str, str],
     maps: dict[str, tuple[list[list[float]], list[int]]],
@@ -125,9 +137,9 @@ def panels_of(
     """Maps of several models side by side, points and labels by model, under one legend."""
     from matplotlib.figure import Figure
 
-    with look():
+    with figure_style():
         figure = Figure(figsize=(1.25 * WIDTH, 1.5 * WIDTH), layout="constrained")
-        head(figure, *titles)
+        add_title(figure, *titles)
         for k, (model, (points, labels)) in enumerate(maps.items(), 1):
             axes = figure.add_subplot(-(-len(maps) // 2), 2, k, xticks=[], yticks=[])
             axes.set_title(model, fontsize=9.5)
@@ -138,7 +150,7 @@ def panels_of(
             handles, texts, loc="outside lower center", ncols=5, markerscale=1.6, handlelength=1
         )
     said = f"t-SNE of the representation z of the same test samples under {len(maps)} models; a colour and shape a class."
-    return picture(
+    return render(
         name,
         figure,
         said,

@@ -5,25 +5,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .numbers import Spread
-from .pictures import Picture, picture
-from .style import GRID, canvas, legend, line_style, look, marker_style
+from .rendering import Picture, render
+from .statistics import MeanStd
+from .style import GRID, figure_style, legend, line_style, marker_style, new_figure
 from .tables import Column, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GREY = ("FedAvg", "paper")  # what the others are compared with
-Lines = dict[str, list[Spread | None]]  # by name, one for each value; None: a gap
+Lines = dict[str, list[MeanStd | None]]  # by name, one for each value; None: a gap
 
 
-def accuracy_by(
+def accuracy_by_setting(
     name: str, titles: tuple[str, str], across: str, values: list[str], lines: Lines, best: str = ""
 ) -> Picture:
     """`best` is the value that the paper found best. Values stand at equal distances: a true axis would crowd them."""
     numbers = itertools.count(1)
-    with look():
-        figure, axes = canvas(*titles, height=3.3 + 0.1 * len(lines))
+    with figure_style():
+        figure, axes = new_figure(*titles, height=3.3 + 0.1 * len(lines))
         for k, (label, found) in enumerate(lines.items()):
             beside = 0.05 * (k - (len(lines) - 1) / 2)  # so that no deviation hides another
             line(axes, beside, label, found, 0 if label in GREY else next(numbers))
@@ -45,14 +45,12 @@ def accuracy_by(
             + ", ".join(f"{show(s)} at {v}" for v, s in zip(values, found, strict=True) if s)
             for label, found in lines.items()
         )
-        return picture(
-            name, figure, said, f"Line chart of test accuracy by {across}. In %: {ends}."
-        )
+        return render(name, figure, said, f"Line chart of test accuracy by {across}. In %: {ends}.")
 
 
-def line(axes: "Axes", beside: float, label: str, found: list[Spread | None], style: int) -> None:
+def line(axes: "Axes", beside: float, label: str, found: list[MeanStd | None], style: int) -> None:
     mean = np.array([np.nan if s is None else 100 * s.mean for s in found])
-    deviation = [0.0 if s is None or s.deviation is None else 100 * s.deviation for s in found]
+    deviation = [0.0 if s is None or s.std is None else 100 * s.std for s in found]
     axes.errorbar(
         np.arange(len(found)) + beside,
         mean,

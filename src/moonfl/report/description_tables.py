@@ -3,11 +3,11 @@
 from collections import Counter
 
 from .groups import PLACE, Group
-from .labels import show
-from .numbers import confusion, held_out, party_values
-from .results import titled
+from .labels import format_value
+from .result_tables import titled
 from .runs import Run
-from .tables import Column, Table, digits, percent, whole
+from .statistics import confusion, held_out, party_values
+from .tables import Column, Table, integer, percent, significant_digits
 
 
 def everything(g: Group) -> dict[str, str]:
@@ -16,7 +16,7 @@ def everything(g: Group) -> dict[str, str]:
     for run in g.runs:
         values = {k: v for k, v in run.settings.items() if k not in PLACE}
         for key, value in (values | {f"versions.{k}": v for k, v in run.versions.items()}).items():
-            found.setdefault(key, {})[show(value)] = None
+            found.setdefault(key, {})[format_value(value)] = None
     return {key: ", ".join(values) for key, values in found.items()}
 
 
@@ -94,7 +94,7 @@ def done(run: Run) -> str:
 
 def sources(groups: list[Group]) -> Table:
     rows = [(g.label, run.seed, done(run), str(run.path)) for g in groups for run in g.runs]
-    columns = (Column("method"), Column("seed", whole), Column("rounds done"), Column("folder"))
+    columns = (Column("method"), Column("seed", integer), Column("rounds done"), Column("folder"))
     return Table("runs", titled("Runs", groups), columns, rows, folded=True)
 
 
@@ -130,11 +130,11 @@ def per_party(groups: list[Group]) -> Table | None:
     columns = (
         Column("method"),
         Column("party"),
-        Column("samples", whole),
+        Column("samples", integer),
         Column("accuracy on its own data, %", percent),
         Column("on what it holds out, %", percent),
-        Column("distance", digits),
-        Column("similarity", digits),
+        Column("distance", significant_digits),
+        Column("similarity", significant_digits),
     )
     note = "After the last round, mean over seeds: the final global model on the party's training data, and on test "
     note += "samples that the party holds out, where it does; the distance "

@@ -2,23 +2,23 @@
 
 import numpy as np
 
+from .comparisons import baseline
 from .curves import short_label, subtitle
 from .groups import Group
-from .numbers import confusion, final, finals, held_out, party_values, per_round, reach
-from .panels import baseline
-from .pictures import Picture, picture
+from .rendering import Picture, render
+from .statistics import confusion, final, finals, held_out, party_values, per_round, reach
 from .style import (
     COLOURS,
     INK,
-    canvas,
+    figure_style,
     flip_over,
     legend,
     line_style,
-    look,
     marker_style,
+    new_figure,
     whole_rounds,
 )
-from .tables import digits, percent
+from .tables import percent, significant_digits
 
 MANY = 24  # names that fit down one side
 
@@ -28,16 +28,16 @@ def tall(names: int) -> float:
 
 
 def final_accuracy(name: str, groups: list[Group]) -> Picture:
-    with look():
-        figure, axes = canvas("Final test accuracy", subtitle(groups), tall(len(groups)))
+    with figure_style():
+        figure, axes = new_figure("Final test accuracy", subtitle(groups), tall(len(groups)))
         for k, g in enumerate(groups):
-            spread = final(g)
+            mean_std = final(g)
             axes.plot(
                 100 * finals(g), [k] * len(g.runs), ls="", marker="|", ms=9, color=INK, alpha=0.5
             )
-            error = 100 * spread.deviation if spread.deviation is not None else None
+            error = 100 * mean_std.std if mean_std.std is not None else None
             axes.errorbar(
-                100 * spread.mean, k, xerr=error, capsize=3, ms=7, **marker_style(g.style)
+                100 * mean_std.mean, k, xerr=error, capsize=3, ms=7, **marker_style(g.style)
             )
         flip_over(axes, [f"{short_label(g, groups)} ({len(g.runs)})" for g in groups])
         axes.set_xlabel("test accuracy after the last round, %")
@@ -45,15 +45,15 @@ def final_accuracy(name: str, groups: list[Group]) -> Picture:
         said = "Test accuracy of the last round: mean and deviation over seeds (their number in brackets); "
         said += "each short stroke is a seed."
         ends = ", ".join(f"{g.label} {percent(final(g).mean)} %" for g in groups)
-        return picture(name, figure, said, f"Dot chart of final test accuracy: {ends}.")
+        return render(name, figure, said, f"Dot chart of final test accuracy: {ends}.")
 
 
 def to_target(name: str, groups: list[Group], target: float) -> Picture | None:
     groups = [g for g in groups if g.federated]
     if not groups:
         return None
-    with look():
-        figure, axes = canvas(
+    with figure_style():
+        figure, axes = new_figure(
             f"Rounds to {percent(target)} % accuracy", subtitle(groups), tall(len(groups))
         )
         ends = []
@@ -83,7 +83,7 @@ def to_target(name: str, groups: list[Group], target: float) -> Picture | None:
         whole_rounds(axes)
         said = f"The first round with a test accuracy of {percent(target)} % or more: a mark a seed, the bar is the mean "
         said += "of the seeds that reach it."
-        return picture(name, figure, said, f"Bar chart of rounds to the target: {'; '.join(ends)}.")
+        return render(name, figure, said, f"Bar chart of rounds to the target: {'; '.join(ends)}.")
 
 
 def cost(name: str, groups: list[Group]) -> Picture | None:
@@ -94,35 +94,39 @@ def cost(name: str, groups: list[Group]) -> Picture | None:
     ]
     if not there:
         return None
-    with look():
-        figure, axes = canvas("Processor seconds a round", subtitle(groups), tall(len(there)))
-        for k, (g, spread) in enumerate(there):
+    with figure_style():
+        figure, axes = new_figure("Processor seconds a round", subtitle(groups), tall(len(there)))
+        for k, (g, mean_std) in enumerate(there):
             axes.barh(
                 k,
-                spread.mean,
+                mean_std.mean,
                 height=0.55,
                 color=COLOURS[g.style % len(COLOURS)],
-                xerr=spread.deviation,
+                xerr=mean_std.std,
                 ecolor=INK,
                 error_kw={"elinewidth": 0.8},
             )
             base = baseline(g, groups)
             before = per_round(base, "cpu_seconds") if base else None
-            times = f" = {spread.mean / before.mean:.2f} × FedAvg" if before and before.mean else ""
+            times = (
+                f" = {mean_std.mean / before.mean:.2f} × FedAvg" if before and before.mean else ""
+            )
             axes.annotate(
-                digits(spread.mean) + times,
-                (spread.mean + (spread.deviation or 0), k),
+                significant_digits(mean_std.mean) + times,
+                (mean_std.mean + (mean_std.std or 0), k),
                 (5, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=8,
             )
         flip_over(axes, [short_label(g, groups) for g, _ in there])
-        axes.set_xlim(0, 1.45 * max(spread.mean for _, spread in there) or 1)
+        axes.set_xlim(0, 1.45 * max(mean_std.mean for _, mean_std in there) or 1)
         axes.set_xlabel("seconds")
-        ends = ", ".join(f"{g.label} {digits(spread.mean)} s" for g, spread in there)
+        ends = ", ".join(
+            f"{g.label} {significant_digits(mean_std.mean)} s" for g, mean_std in there
+        )
         said = "Processor time of a round, summed over its parties: mean and deviation over seeds."
-        return picture(name, figure, said, f"Bar chart of processor seconds a round: {ends}.")
+        return render(name, figure, said, f"Bar chart of processor seconds a round: {ends}.")
 
 
 def compare(
@@ -133,9 +137,9 @@ def compare(
     if not there:
         return None
     names = list(dict.fromkeys(key for _, v in there for key in v))
-    with look():
+    with figure_style():
         many = len(names) > MANY
-        figure, axes = canvas(
+        figure, axes = new_figure(
             title, subtitle(groups), 3.4 if many else tall(len(names)) + 0.12 * len(there)
         )
         for g, found in there:
@@ -168,7 +172,7 @@ def compare(
         ends = ", ".join(
             f"{g.label} from {min(v.values()):.3g} to {max(v.values()):.3g}" for g, v in there
         )
-        return picture(name, figure, said, f"Dot chart, {what}: {ends}.")
+        return render(name, figure, said, f"Dot chart, {what}: {ends}.")
 
 
 def classes(name: str, groups: list[Group]) -> Picture | None:

@@ -3,9 +3,9 @@
 from html import escape
 from pathlib import Path
 
-from .contents import Section
-from .groups import SMALL, Group
-from .pictures import Picture
+from .groups import SMALL_SCALE, Group
+from .rendering import Picture
+from .sections import Section
 from .tables import Table
 
 STYLE = Path(__file__).with_name("page.css")
@@ -15,7 +15,9 @@ def page(groups: list[Group], parts: list[Section], headlines: list[str], notes:
     datasets = ", ".join(dict.fromkeys(g.dataset for g in groups))
     runs = sum(len(g.runs) for g in groups)
     small = [g for g in groups if g.small]
-    mark = (SMALL if len(small) == len(groups) else f"some runs: {SMALL}") if small else ""
+    mark = (
+        (SMALL_SCALE if len(small) == len(groups) else f"some runs: {SMALL_SCALE}") if small else ""
+    )
     title = f"Federated learning on {datasets}" + (f" ({mark})" if mark else "")
     links = "".join(f'<a href="#{part.name}">{escape(part.title)}</a>' for part in parts)
     body = [

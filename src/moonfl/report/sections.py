@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from . import described, results
-from .curves import accuracy, drift, seeds_of, subtitle
-from .dots import classes, cost, final_accuracy, parties, to_target
+from . import description_tables, result_tables
+from .comparisons import baseline, panels
+from .curves import accuracy_curves, drift, seeds_of, subtitle
+from .dot_charts import classes, cost, final_accuracy, parties, to_target
 from .groups import Group
-from .maps import confusion_matrix, tsne
-from .numbers import difference, final, spread, targets
-from .panels import baseline, panels
 from .partition import draw, sizes_of
-from .pictures import Picture, picture
+from .rendering import Picture, render
+from .statistics import difference, final, mean_std, targets
 from .tables import Column, Table, percent, points
+from .tsne import confusion_matrix, tsne
 
 MAPS = 8  # groups that get a confusion matrix and a t-SNE map of their own
 
@@ -78,21 +78,21 @@ def one_headline(part: list[Group], several: bool) -> str:
     if len(equal) > 1:
         return f"{where}{' and '.join(equal)} end equal, at {level} %."
     among = " of the federated methods" if len(ranked) < len(part) else ""
-    gain = spread(difference(top, base)[1]) if base else None
+    gain = mean_std(difference(top, base)[1]) if base else None
     ends = f", {Column('', points).text(gain)} points against FedAvg" if gain else ""
     return f"{where}{top.label} ends highest{among}, at {level} % over {seeds_of(top)}{ends}."
 
 
 def accuracies(groups: list[Group]) -> list[Section]:
-    shown = each("accuracy", panels(groups), accuracy) + each(
+    shown = each("accuracy", panels(groups), accuracy_curves) + each(
         "final", by_dataset(groups), final_accuracy
     )
-    made = [results.accuracy(groups), results.differences(groups)]
+    made = [result_tables.accuracy(groups), result_tables.differences(groups)]
     return [Section("accuracy", "Accuracy", "", shown, [table for table in made if table])]
 
 
 def on_target(groups: list[Group], target: float | None) -> list[Section]:
-    goal, made = targets(groups, target), results.to_target(groups, target)
+    goal, made = targets(groups, target), result_tables.to_target(groups, target)
     shown = each(
         "target", by_dataset(groups), lambda n, part: to_target(n, part, goal[part[0].dataset])
     )
@@ -124,7 +124,7 @@ def partitions(groups: list[Group]) -> list[Section]:
         )
         said = f"Training samples of each class at each party; {sizes_of(counts)}. Used by {who}."
         alt = f"Heat map of {counts.shape[0]} parties by {counts.shape[1]} classes; {sizes_of(counts)}."
-        shown.append(picture(f"partition-{number}", figure, said, alt))
+        shown.append(render(f"partition-{number}", figure, said, alt))
     return [
         Section(
             "partition", "Partition", "How the training samples are dealt to the parties.", shown
@@ -150,7 +150,7 @@ def by_class(groups: list[Group]) -> list[Section]:
         if len(chosen) > MAPS
         else ""
     )
-    return [Section("classes", "Classes", text, shown, described.per_class(groups))]
+    return [Section("classes", "Classes", text, shown, description_tables.per_class(groups))]
 
 
 def by_party(groups: list[Group]) -> list[Section]:
@@ -158,7 +158,7 @@ def by_party(groups: list[Group]) -> list[Section]:
     shown = each("drift", federated, drift)
     for key in ("accuracy", "held-out", "distance", "similarity"):
         shown += each(f"party-{key}", federated, functools.partial(parties, key=key))
-    made = described.per_party([g for g in groups if g.federated])
+    made = description_tables.per_party([g for g in groups if g.federated])
     return [
         Section(
             "parties",
@@ -181,10 +181,16 @@ def representations(groups: list[Group]) -> list[Section]:
 
 def costs(groups: list[Group]) -> list[Section]:
     return [
-        Section("cost", "Cost", "", each("cost", by_dataset(groups), cost), [results.cost(groups)])
+        Section(
+            "cost", "Cost", "", each("cost", by_dataset(groups), cost), [result_tables.cost(groups)]
+        )
     ]
 
 
 def all_settings(groups: list[Group]) -> list[Section]:
-    made = [*described.settings(groups), described.choices(groups), described.sources(groups)]
+    made = [
+        *description_tables.settings(groups),
+        description_tables.choices(groups),
+        description_tables.sources(groups),
+    ]
     return [Section("settings", "Settings", "", [], [table for table in made if table])]
