@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from moonfl.bench import cifar10_or_made
-from moonfl.data.partition import dirichlet
+from moonfl.data.partition import PartitionRequest, dirichlet
 
 MEAN = torch.tensor([125.3, 123.0, 113.9]).view(3, 1, 1) / 255
 STD = torch.tensor([63.0, 62.1, 66.7]).view(3, 1, 1) / 255
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=50_000)
     args = parser.parse_args()
     data = cifar10_or_made(Path(args.data_dir), args.samples)
-    parts = dirichlet(data.train.y.numpy(), 10, 0.5).parts
+    parts = dirichlet(PartitionRequest(data.train.y.numpy(), 10, beta=0.5)).parts
     transform = augmented if args.augment else plain
     loaders = [
         DataLoader(

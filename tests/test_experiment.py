@@ -98,7 +98,7 @@ def test_naming_another_algorithm_takes_its_defaults() -> None:
         ("contrast=l3", "algorithm.contrast is model or l2, not 'l3'"),
         ("tau=0", "algorithm.tau must be > 0"),
         ("negatives=0", "algorithm.negatives must be >= 1"),
-        ("partition=random", "partition is dirichlet or iid or column"),
+        ("partition=random", "unknown partition 'random' (allowed: column, dirichlet, iid)"),
         ("partition=column", "partition=column and column=NAME belong together"),
         ("device=tpu", "device=tpu cannot be used here"),
         ("rounds", "'rounds' is not of the form key=value"),

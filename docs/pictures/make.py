@@ -17,7 +17,7 @@ from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
 import moonfl
 from moonfl.data.datasets import load
-from moonfl.data.partition import dirichlet
+from moonfl.data.partition import PartitionRequest, dirichlet
 from moonfl.presets import PRESETS
 from moonfl.report.curves import accuracy_curves
 from moonfl.report.groups import group_runs
@@ -73,7 +73,8 @@ def partitions() -> Picture:
         )
         panels = figure.subplots(1, 3, sharey=True)
         dealt = {
-            beta: dirichlet(labels, 10, beta).counts(labels, classes) for beta in (0.1, 0.5, 5.0)
+            beta: dirichlet(PartitionRequest(labels, 10, beta=beta)).counts(labels, classes)
+            for beta in (0.1, 0.5, 5.0)
         }
         most = float(max(counts.max() for counts in dealt.values()))
         for axes, (beta, counts) in zip(panels, dealt.items(), strict=True):

@@ -15,6 +15,7 @@ from .algorithms.fedavg import FedAvg
 from .algorithms.moon import MOON
 from .data.base import Reading
 from .data.datasets import source
+from .data.partition import PARTITIONS, check_kind
 from .errors import InputError, unknown
 from .models.encoders import ENCODERS
 from .registry import find, name_of
@@ -102,8 +103,8 @@ class Experiment:
         "the largest norm of a party's change of the weights; larger ones are scaled down to it",
         above=0,
     )
-    partition: Literal["dirichlet", "iid", "column"] = setting(
-        "dirichlet", "how samples are dealt to parties: dirichlet, iid, or by a column"
+    partition: str = setting(
+        "dirichlet", f"how samples are split among parties: {', '.join(PARTITIONS)}"
     )
     parties: int = setting(
         0, "N, the number of parties; 0: as many as the column has values, else 10", low=0
@@ -148,6 +149,7 @@ class Experiment:
         object.__setattr__(self, "model", self.model or source(self.dataset).model)
         if self.model != CUSTOM_MODEL:
             find("model", str(self.model), ENCODERS)
+        check_kind(self.partition)
         if self.parties == 0 and self.partition != "column":
             object.__setattr__(self, "parties", PARTIES)
         self._check_pairs()

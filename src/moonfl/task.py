@@ -18,7 +18,7 @@ from .data.datasets import load
 from .data.images import Images
 from .data.locations import directory
 from .data.moments import moments, scales, scales_shape
-from .data.partition import Index, Partition, by_column, dirichlet, iid, split_off
+from .data.partition import Index, Partition, PartitionRequest, partition_samples, split_off
 from .errors import InputError, unknown
 from .experiment import HOLDOUT, Experiment
 from .metrics import Score, Tally, score, tally, total
@@ -166,27 +166,18 @@ def hash_examples(*parts: Examples) -> str:
 
 
 def make_partition(exp: Experiment, data: Dataset) -> Partition:
-    labels = data.train.y.cpu().numpy()
-    if exp.column is not None:
-        if exp.column not in data.columns:
-            raise unknown(
-                f"column of {exp.dataset}",
-                exp.column,
-                data.columns or ["none: these data have no columns"],
-            )
-        return by_column(data.columns[exp.column], exp.parties, exp.column)
-    if exp.partition == "iid":
-        made = iid(len(labels), exp.parties, exp.partition_seed)
-    else:
-        made = dirichlet(labels, exp.parties, exp.beta, exp.partition_seed, exp.min_samples)
-    few = [
-        name for name, values in data.columns.items() if 2 * len(np.unique(values)) <= len(values)
-    ]
-    own = " or ".join(f"column={name}" for name in few[:3])
-    unused = (
-        f"samples are dealt to parties anew; {own} would take parties from the data" if own else ""
+    """Partition the training samples of a dataset among the parties of an experiment."""
+    request = PartitionRequest(
+        labels=data.train.y.cpu().numpy(),
+        parties=exp.parties,
+        columns=data.columns,
+        beta=exp.beta,
+        seed=exp.partition_seed,
+        min_samples=exp.min_samples,
+        column=exp.column,
+        dataset=exp.dataset,
     )
-    return replace(made, note="; ".join(filter(None, (made.note, unused))))
+    return partition_samples(exp.partition, request)
 
 
 def make_task(exp: Experiment, data: Dataset | None = None, model: Own | None = None) -> Task:

@@ -211,7 +211,7 @@ def test_parties_that_the_data_have_and_nobody_asked_for_are_told(tmp_path: Path
     write_images(tmp_path, ("Training", "Testing"))
     exp = Experiment(dataset="folder", data_dir=str(tmp_path), parties=2, min_samples=2)
     assert make_task(exp).partition_note == (
-        "samples are dealt to parties anew; column=party would take parties from the data"
+        "samples are partitioned at random; column=party would take the parties from the data"
     )
     assert make_task(replace(exp, partition="column", column="party")).partition_note == ""
 

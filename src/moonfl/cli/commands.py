@@ -267,9 +267,8 @@ def describe(exp: Experiment) -> str:
 def describe_partition(exp: Experiment) -> str:
     if exp.dataset == "sites":
         return "each with its own data"
-    kind = {"dirichlet": f"Dirichlet {exp.beta:g}", "iid": "IID", "column": f"by {exp.column}"}[
-        exp.partition
-    ]
+    titles = {"dirichlet": f"Dirichlet {exp.beta:g}", "iid": "IID", "column": f"by {exp.column}"}
+    kind = titles.get(exp.partition, exp.partition)
     return kind + (f", partition seed {exp.partition_seed}" if exp.partition != "column" else "")
 
 

@@ -1,0 +1,82 @@
+"""Non-IID partition: the share of each class at each party is drawn from a Dirichlet distribution."""
+
+import numpy as np
+
+from ...errors import InputError
+from .base import Index, Partition, PartitionRequest
+
+MAX_DRAWS = 100  # draws of a partition before parties that are too small are filled up
+
+
+def dirichlet(request: PartitionRequest) -> Partition:
+    """Draw p ~ Dir_N(beta) for each class and give party j the share p_j of its samples (Sec. 4.1).
+
+    The draws follow the order of the authors' code, so seed 0 gives the standard deviations of party sizes that the
+    paper reports. For each class: shuffle its samples, draw p, set p_j = 0 for parties that already have their fair
+    share, and split. Everything is drawn again until the smallest party has `min_samples`.
+    """
+    _check_sizes(request)
+    parties = request.parties
+    min_samples = request.min_samples
+    stream = np.random.RandomState(request.seed)
+    for _ in range(MAX_DRAWS):
+        parts = _draw(stream, request.labels, parties, request.beta)
+        if min(len(part) for part in parts) >= min_samples:
+            return Partition([np.sort(part) for part in parts])
+    small = sum(len(part) < min_samples for part in parts)
+    note = (
+        f"{small} of {parties} parties had under {min_samples} samples after {MAX_DRAWS} draws "
+        "and were filled up"
+    )
+    return Partition([np.sort(part) for part in _fill(parts, min_samples)], note)
+
+
+def _check_sizes(request: PartitionRequest) -> None:
+    """Raise an InputError if there are too few samples for parties of `min_samples` each."""
+    total = len(request.labels)
+    parties = request.parties
+    min_samples = request.min_samples
+    if total >= parties * min_samples:
+        return
+    remedy = f"set parties to {total // min_samples} or less"
+    if total >= parties:
+        remedy += f", or min_samples to {total // parties} or less"
+    raise InputError(
+        f"{parties} parties of at least {min_samples} samples need {parties * min_samples}, "
+        f"the data have {total}: {remedy}"
+    )
+
+
+def _draw(stream: np.random.RandomState, labels: Index, parties: int, beta: float) -> list[Index]:
+    """Draw one partition; some of its parties may be too small."""
+    pieces: list[list[Index]] = [[] for _ in range(parties)]
+    sizes = np.zeros(parties, dtype=np.int64)
+    for k in np.unique(labels):
+        samples = np.flatnonzero(labels == k)
+        stream.shuffle(samples)
+        below_fair_share = sizes < len(labels) / parties
+        drawn = stream.dirichlet(np.full(parties, beta))
+        shares = np.where(below_fair_share & np.isfinite(drawn), drawn, 0.0)
+        if shares.sum() == 0:
+            # With a tiny beta all the mass may fall on parties that have their fair share, or the draw may
+            # underflow to NaN: one of the other parties gets the whole class.
+            shares[stream.choice(np.flatnonzero(below_fair_share))] = 1.0
+        cuts = (np.cumsum(shares / shares.sum()) * len(samples)).astype(int)[:-1]
+        for j, piece in enumerate(np.split(samples, cuts)):
+            pieces[j].append(piece)
+            sizes[j] += len(piece)
+    return [np.concatenate(party_pieces) for party_pieces in pieces]
+
+
+def _fill(parts: list[Index], min_samples: int) -> list[Index]:
+    """Fill up parties that are too small, one sample at a time from the party that is then the largest."""
+    parts = list(parts)
+    sizes = np.array([len(part) for part in parts])
+    for j in np.flatnonzero(sizes < min_samples):
+        while sizes[j] < min_samples:
+            donor = int(sizes.argmax())
+            parts[j] = np.append(parts[j], parts[donor][-1])
+            parts[donor] = parts[donor][:-1]
+            sizes[donor] -= 1
+            sizes[j] += 1
+    return parts
