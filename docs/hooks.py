@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfl.cli.main import make_parser
-from moonfl.settings import shown
+from moonfl.settings import format_default
 
 PARTS = {
     "algorithm": "the method, by name; in Python a value",
@@ -40,7 +40,7 @@ def on_post_build(config: Any, **given: Any) -> None:
 def table(module: str, name: str) -> str:
     cls = getattr(importlib.import_module(module), name)
     rows = [
-        f"| `{f.name}` | `{shown(f)}` | {f.metadata.get('doc') or PARTS[f.name]} |"
+        f"| `{f.name}` | `{format_default(f)}` | {f.metadata.get('doc') or PARTS[f.name]} |"
         for f in dataclasses.fields(cls)
     ]
     return "\n".join(["| key | default | what it is |", "|---|---|---|", *rows])

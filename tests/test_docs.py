@@ -140,7 +140,7 @@ def test_pages(
 def shown(cls: type, prefix: str = "", only: tuple[str, ...] = ()) -> dict[str, str]:
     """The settings of a class with their defaults, as a page shows them."""
     return {
-        prefix + f.name: settings.shown(f)
+        prefix + f.name: settings.format_default(f)
         for f in dataclasses.fields(cls)
         if not only or f.name in only
     }

@@ -1,4 +1,8 @@
-"""The ways to fail, the message for a name nobody knows, and how a person is told."""
+"""Exceptions and user-facing messages.
+
+`InputError` and `RunError` are what a caller of moonfl may catch. `unknown` builds the error for a
+misspelled name, and `notify` prints a line to stderr.
+"""
 
 import contextlib
 import difflib
@@ -8,38 +12,43 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Wrong input: the message says what was given, what is allowed, and where to fix it."""
+    """Invalid input: the message states what was given, what is allowed, and where to fix it."""
 
 
 class RunError(RuntimeError):
-    """A run that cannot go on; what it had recorded is kept."""
+    """A run that cannot continue. The rounds recorded so far stay on disk."""
 
 
 class DivergenceError(RunError):
-    """Training that led nowhere, and would again."""
+    """Training that produced infinite or undefined weights, and would do so again if repeated."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with what to tell the person who pressed it."""
+    """An interrupt (Ctrl-C) with a message for the user, such as how to resume."""
 
 
-def unknown(kind: str, given: str, allowed: Iterable[str], also: str = "") -> InputError:
-    """An InputError that names the nearest allowed names first, then all of them, and what else may stand there."""
+def unknown(kind: str, name: str, allowed: Iterable[str], also: str = "") -> InputError:
+    """Return the error for an unknown name.
+
+    It lists the closest allowed names first, then all of them, then `also`, a description of
+    other accepted values.
+    """
     names = sorted(allowed)
-    near = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    allowed = ", ".join([*names, also] if also else names)
-    return InputError(f"unknown {kind} '{given}'{hint} (allowed: {allowed})")
+    closest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(closest)}?" if closest else ""
+    if also:
+        names.append(also)
+    return InputError(f"unknown {kind} '{name}'{hint} (allowed: {', '.join(names)})")
 
 
 def quoted(path: object) -> str:
-    """A path as it is typed in a shell."""
+    """Return a path quoted for a shell."""
     return shlex.quote(str(path))
 
 
 def notify(message: str) -> None:
-    """A line on stderr; a run goes on when nobody reads it."""
-    if sys.stderr is None:  # closed before we began
+    """Print a line to stderr. A closed stderr is ignored, so that it never stops a run."""
+    if sys.stderr is None:  # Python was started without it
         return
-    with contextlib.suppress(OSError, ValueError):  # a pipe, a terminal or a stream that is closed
+    with contextlib.suppress(OSError, ValueError):  # a closed pipe, terminal or stream
         print(message, file=sys.stderr, flush=True)

@@ -142,7 +142,7 @@ class Experiment:
                 raise InputError(
                     f"{part} is a value such as {base.__name__}(), not {getattr(self, part)!r}"
                 )
-            settings.check_kinds(
+            settings.check_field_types(
                 type(getattr(self, part)), f"{part}={part_name(getattr(self, part))}"
             )
             settings.check(getattr(self, part), f"{part}.")
@@ -227,7 +227,7 @@ def find_part(part: str, name: object) -> type:
         raise InputError(
             f"{part}={name} is no {part}: it must be a dataclass that extends {BASES[part].__name__}"
         )
-    settings.check_kinds(found, f"{part}={name}")
+    settings.check_field_types(found, f"{part}={name}")
     return found
 
 

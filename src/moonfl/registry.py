@@ -1,4 +1,8 @@
-"""Names to things: those of a table, or anybody's own as `package.module:Name`."""
+"""Lookup of algorithms, server optimizers and models by name.
+
+A name is either a key of a table of built-in objects, such as ALGORITHMS, or the dotted path of a
+user-supplied object, `package.module:Name`.
+"""
 
 import importlib
 import sys
@@ -11,49 +15,60 @@ T = TypeVar("T")
 
 
 def find(kind: str, name: str, table: Mapping[str, T]) -> T:
-    """What the table has under this name, or what the dotted path leads to; unknown names get the nearest."""
+    """Return the object with this name in the table, or at this dotted path.
+
+    `kind` is the setting that the name belongs to, such as "algorithm"; error messages use it.
+    """
     if name in table:
         return table[name]
-    if ":" not in name:
-        raise unknown(kind, name, table, "or your own as package.module:Name")
-    module, _, attribute = name.partition(":")
-    if module == "__main__" and not hasattr(sys.modules["__main__"], attribute.split(".")[0]):
+    module, colon, path = name.partition(":")
+    if not colon:
+        raise unknown(kind, name, table, "or a custom one as package.module:Name")
+    if not module or not path:
         raise InputError(
-            f"{kind}={name} was made in a script; put it into a module of its own, and name that"
+            f"{kind}={name} is not a dotted path; write package.module:Name, "
+            "with a module before the colon and a name after it"
         )
-    thing: Any = _imported(kind, name, module)
-    for part in attribute.split("."):
-        if not hasattr(thing, part):
-            raise unknown(
-                f"{kind} in {module}", attribute, [n for n in dir(thing) if not n.startswith("_")]
-            )
-        thing = getattr(thing, part)
-    found: T = thing
-    return found
+    if module == "__main__" and not hasattr(sys.modules["__main__"], path.split(".")[0]):
+        raise InputError(
+            f"{kind}={name} was defined in a script that is not running now; "
+            f"move it to a module and write {kind}=module:{path}"
+        )
+    target: Any = _import(kind, name, module)
+    for part in path.split("."):
+        if not hasattr(target, part):
+            public = [attribute for attribute in dir(target) if not attribute.startswith("_")]
+            raise unknown(f"{kind} in {module}", path, public)
+        target = getattr(target, part)
+    result: T = target
+    return result
 
 
-def name_of(thing: object, table: Mapping[str, object]) -> str:
-    """The name by which `find` finds it."""
-    named = next((name for name, other in table.items() if other is thing), None)
-    return named or f"{getattr(thing, '__module__', '')}:{getattr(thing, '__qualname__', '')}"
+def name_of(target: object, table: Mapping[str, object]) -> str:
+    """Return the name under which `find` returns this object."""
+    for name, entry in table.items():
+        if entry is target:
+            return name
+    return f"{getattr(target, '__module__', '')}:{getattr(target, '__qualname__', '')}"
 
 
-def _imported(kind: str, name: str, module: str) -> object:
+def add_current_folder() -> None:
+    """Make modules of the current folder importable, as `python -m` does, after installed ones."""
+    if "" not in sys.path:
+        sys.path.append("")
+
+
+def _import(kind: str, name: str, module: str) -> object:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if f"{module}.".startswith(f"{error.name}."):
             raise InputError(
-                f"{kind}={name}: there is no module '{error.name}' in the current folder or among what is installed"
+                f"{kind}={name}: there is no module '{error.name}' in the current folder "
+                "or among the installed packages"
             ) from None
         raise InputError(f"{kind}={name}: importing {module} failed: {error}") from None
-    except (Exception, SystemExit) as error:  # somebody's own code may do anything
+    except (Exception, SystemExit) as error:  # user code may raise anything
         raise InputError(
             f"{kind}={name}: importing {module} failed: {type(error).__name__}: {error}"
         ) from None
-
-
-def add_current_folder() -> None:
-    """Modules of the current folder can be named, as with `python -m`; what is installed comes first."""
-    if "" not in sys.path:
-        sys.path.append("")

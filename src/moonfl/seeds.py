@@ -1,4 +1,9 @@
-"""Randomness: one generator for each (seed, purpose, round, party), so order and engine never matter."""
+"""Random number streams: one generator for each (seed, purpose, round, party).
+
+Because no two uses share a stream, results do not depend on the order in which parties are trained
+or on the engine that trains them. `seeded` does the same for code that draws from the global
+generators. `one_thread` fixes the order of floating-point sums.
+"""
 
 import contextlib
 import os
@@ -24,67 +29,63 @@ Purpose = Literal[
 ]
 
 
-_turn = (
-    threading.RLock()
-)  # what is set for the whole process is set by one of its threads at a time
+_lock = threading.RLock()  # held while process-wide generators or thread counts are changed
 
 
-def _new_turn() -> None:
-    global _turn
-    _turn = threading.RLock()
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_new_turn)  # the thread that had it is not in the child
+os.register_at_fork(after_in_child=_renew_lock)  # a thread that held it does not exist in the child
 
 
 @contextlib.contextmanager
 def exclusive() -> Iterator[None]:
-    """Until the end of this block no other thread's run draws numbers or sets torch's threads."""
-    with _turn:
+    """Keep other threads from using the global generators or changing torch's thread count."""
+    with _lock:
         yield
 
 
 def derive(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> int:
-    """A seed made of the whole combination; torch's generator on the CPU takes the lower 32 bits of it."""
-    words = np.random.SeedSequence(
-        [seed, zlib.crc32(purpose.encode()), round, party]
-    ).generate_state(2, np.uint32)
+    """Return the seed of one stream; torch's CPU generator uses its lower 32 bits."""
+    entropy = [seed, zlib.crc32(purpose.encode()), round, party]
+    words = np.random.SeedSequence(entropy).generate_state(2, np.uint32)
     return (int(words[0]) << 31) ^ int(words[1])
 
 
 def rng(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> torch.Generator:
-    """The stream of random numbers for one purpose in one round at one party."""
+    """Return the random number generator for one purpose in one round at one party."""
     return torch.Generator().manual_seed(derive(seed, purpose, round, party))
 
 
 @contextlib.contextmanager
 def seeded(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> Iterator[None]:
-    """The same for what somebody's own code draws in this block from the global generators of torch, numpy and Python;
-    on the CPU their streams outside of it go on as if it had not been.
+    """Seed the global generators of torch, numpy and Python inside this block.
+
+    They are restored afterwards (on the CPU), as if nothing had been drawn in between.
     """
     with exclusive(), torch.random.fork_rng(devices=[]):
-        own, of_numpy, of_python = (
-            derive(seed, purpose, round, party),
-            np.random.get_state(),
-            random.getstate(),
-        )
-        torch.manual_seed(own)
-        np.random.seed(own % 2**32)
-        random.seed(own)
+        stream_seed = derive(seed, purpose, round, party)
+        numpy_state = np.random.get_state()
+        python_state = random.getstate()
+        torch.manual_seed(stream_seed)
+        np.random.seed(stream_seed % 2**32)
+        random.seed(stream_seed)
         try:
             yield
         finally:
-            np.random.set_state(of_numpy)
-            random.setstate(of_python)
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """The number of torch threads changes the order of sums, so everywhere it is one."""
+    """Run torch with one thread, because the number of threads changes the order of sums."""
     with exclusive():
-        before = torch.get_num_threads()
+        previous = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(previous)

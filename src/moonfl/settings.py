@@ -1,4 +1,8 @@
-"""Fields of frozen dataclasses as settings: one place for their meaning, their limits and their text form."""
+"""Settings: fields of frozen dataclasses with a description, a type and limits.
+
+`setting` declares one. `build`, `check` and `convert` validate values from the command line, from
+TOML files and from Python, and raise an InputError that names the setting and what it accepts.
+"""
 
 import dataclasses
 import functools
@@ -16,19 +20,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Limits:
-    low: float = -math.inf  # smallest allowed
-    above: float = -math.inf  # must be greater than
-    high: float = math.inf  # largest allowed
-    below: float = math.inf  # must be less than
+    """The range of a numeric setting."""
 
-    def hold(self, value: float) -> bool:
+    low: float = -math.inf  # value >= low
+    above: float = -math.inf  # value > above
+    high: float = math.inf  # value <= high
+    below: float = math.inf  # value < below
+
+    def contain(self, value: float) -> bool:
+        """Return True if the value is within the limits."""
         return self.low <= value <= self.high and self.above < value < self.below
 
     def __str__(self) -> str:
-        named = {">=": self.low, ">": self.above, "<=": self.high, "<": self.below}
-        return " and ".join(
-            f"{sign} {limit:g}" for sign, limit in named.items() if math.isfinite(limit)
-        )
+        limits = {">=": self.low, ">": self.above, "<=": self.high, "<": self.below}
+        finite = {sign: limit for sign, limit in limits.items() if math.isfinite(limit)}
+        return " and ".join(f"{sign} {_digits(limit)}" for sign, limit in finite.items())
 
 
 def setting(default: T, doc: str, *, added: str | None = None, **limits: float) -> T:
@@ -38,132 +44,174 @@ def setting(default: T, doc: str, *, added: str | None = None, **limits: float) 
     """
     metadata = {"doc": doc, "limits": Limits(**limits), "added": added}
     field: Any = dataclasses.field(default=default, metadata=metadata)
-    return field  # type: ignore[no-any-return]  # a field stands where its value will be
+    return field  # type: ignore[no-any-return]  # dataclass replaces the field by its value
 
 
 @functools.cache
-def hints_of(cls: Any) -> dict[str, Any]:
-    """The types of its fields; to work them out takes half a millisecond."""
+def field_types(cls: Any) -> dict[str, Any]:
+    """Return the types of a dataclass's fields (cached, because resolving takes 0.5 ms)."""
     return get_type_hints(cls)
 
 
 def names(cls: type) -> list[str]:
-    """Of what can be set: not the fields that a class works out itself."""
-    return [f.name for f in dataclasses.fields(cls) if f.init]
+    """Return the names of the settings of a dataclass; computed fields (init=False) are not."""
+    return [field.name for field in dataclasses.fields(cls) if field.init]
 
 
 def convert(cls: type, name: str, value: object, label: str) -> Any:
-    """`value` (text from a command line, or a value from TOML or Python) as the field's type and in its limits."""
-    hint = hints_of(cls)[name]
-    field = next(f for f in dataclasses.fields(cls) if f.name == name)
-    try:
-        result = _as_type(hint, value)
-    except (TypeError, ValueError, KeyError, OverflowError, StopIteration):
-        raise InputError(f"{label} is {allowed(hint)}, not {value!r}") from None
+    """Convert a value to the type of a field and check its limits.
+
+    `value` is a string from the command line, or a value from TOML or Python. `label` is the name
+    of the setting in error messages.
+    """
+    hint = field_types(cls)[name]
+    field = next(field for field in dataclasses.fields(cls) if field.name == name)
     limits = field.metadata.get("limits", Limits())
-    if isinstance(result, int | float) and not isinstance(result, bool) and not limits.hold(result):
-        raise InputError(f"{label} must be {limits}, not {value}")
+    try:
+        result = _to_type(hint, value)
+    except (TypeError, ValueError, KeyError, OverflowError, StopIteration):
+        raise InputError(f"{label} must be {_allowed(hint, limits)}, got {value!r}") from None
+    is_number = isinstance(result, int | float) and not isinstance(result, bool)
+    if is_number and not limits.contain(result):
+        raise InputError(f"{label} must be {_allowed(hint, limits)}, got {value}")
     return result
 
 
 def check(settings: Any, prefix: str = "") -> None:
-    """Every field of a dataclass made in Python has the type and limits it declares."""
+    """Convert and check every setting of a dataclass instance in place."""
     cls: type = type(settings)
-    for name, hint in hints_of(cls).items():
-        if name in names(cls) and _is_plain(hint):
-            object.__setattr__(
-                settings, name, convert(cls, name, getattr(settings, name), prefix + name)
+    for name, hint in field_types(cls).items():
+        if name in names(cls) and _is_supported(hint):
+            value = convert(cls, name, getattr(settings, name), prefix + name)
+            object.__setattr__(settings, name, value)
+
+
+def check_field_types(cls: type, label: str) -> None:
+    """Check that every field of a class can be written on the command line and in TOML."""
+    hints = field_types(cls)
+    if "__dataclass_fields__" not in vars(cls):
+        own_hints = [hints[name] for name in inspect.get_annotations(cls)]
+        if not all(_is_class_variable(hint) for hint in own_hints):
+            raise InputError(
+                f"{label}: {cls.__name__} has settings but is not a dataclass; "
+                f"write @dataclass(frozen=True) above {cls.__name__}"
+            )
+    for name in names(cls):
+        if not _is_supported(hints[name]):
+            raise InputError(
+                f"{label}: its field {name} must be bool, int, float, str, Literal[...], "
+                "or one of these or None"
             )
 
 
-def check_kinds(cls: type, label: str) -> None:
-    """Every field has a type that a command line and TOML can write."""
-    hints = hints_of(cls)
-    bare = "__dataclass_fields__" not in vars(cls)
-    if bare and any(
-        ClassVar not in (hints[n], get_origin(hints[n])) for n in inspect.get_annotations(cls)
-    ):
-        raise InputError(
-            f"{label}: write @dataclass(frozen=True) above {cls.__name__}, for it has settings"
-        )
-    odd = next((name for name in names(cls) if not _is_plain(hints[name])), None)
-    if odd is not None:
-        raise InputError(
-            f"{label}: its field {odd} must be bool, int, float, str, Literal[...] or one of them or None"
-        )
-
-
 def build(cls: type[T], values: dict[str, object], prefix: str) -> T:
-    """An instance from names and values, each checked; an unknown name gets the nearest valid ones."""
+    """Return an instance of a dataclass from checked values by name.
+
+    Unknown names are refused with the closest valid ones. `prefix` is put before the names in
+    error messages, as in `algorithm.mu`.
+    """
+    valid = names(cls)
     for name in values:
-        if name not in names(cls):
-            raise unknown("key", prefix + name, [prefix + n for n in names(cls)])
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # a dataclass, as its callers see to
-        needed = field.init and field.default is field.default_factory is dataclasses.MISSING
-        if needed and field.name not in values:
-            raise InputError(f"{prefix}{field.name} has no default; set it")
+        if name not in valid:
+            raise unknown("key", prefix + name, [prefix + key for key in valid])
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # callers pass a dataclass
+        missing = dataclasses.MISSING
+        has_default = field.default is not missing or field.default_factory is not missing
+        if field.init and not has_default and field.name not in values:
+            raise InputError(f"{prefix}{field.name} has no default and must be set")
     converted = {name: convert(cls, name, value, prefix + name) for name, value in values.items()}
     try:
         return cls(**converted)
     except InputError:
         raise
-    except ValueError as error:  # its own rule
+    except ValueError as error:  # raised by a check in the class itself
         raise InputError(f"{cls.__name__}: {error}") from None
 
 
-def allowed(hint: Any) -> str:
-    """What a type admits, in words."""
-    if get_origin(hint) is Literal:
-        return " or ".join(map(written, get_args(hint)))
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(
-            "none" if part is type(None) else allowed(part) for part in get_args(hint)
-        )
-    return {
-        bool: "true or false",
-        int: "a whole number",
-        float: "a number",
-        str: "a text that is not empty",
-    }[hint]
-
-
-def shown(field: "dataclasses.Field[Any]") -> str:
-    """The default of a setting, as it is written on a command line."""
+def format_default(field: "dataclasses.Field[Any]") -> str:
+    """Return the default of a setting as it is written on the command line."""
     if field.default is dataclasses.MISSING:
         return f"{getattr(field.default_factory, '__name__', '')}()"
-    return f"{field.default:g}" if isinstance(field.default, float) else written(field.default)
+    if isinstance(field.default, float):
+        return f"{field.default:g}"
+    return format_value(field.default)
 
 
-def written(value: object) -> str:
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+def format_value(value: object) -> str:
+    """Return a value as it is written on the command line: true, false and none in lower case."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
-def _is_plain(hint: Any) -> bool:
-    if get_origin(hint) in (Union, types.UnionType):
-        return _inner(hint) is not None and _is_plain(_inner(hint))
+def _digits(limit: float) -> str:
+    """Return an integer in full and a float in short."""
+    return str(limit) if isinstance(limit, int) else f"{limit:g}"
+
+
+def _allowed(hint: Any, limits: Limits) -> str:
+    """Describe the values that a type and its limits allow, as in "an integer >= 1 or none"."""
+    if get_origin(hint) is Literal:
+        return " or ".join(map(format_value, get_args(hint)))
+    if _is_union(hint):
+        member = _allowed(_union_member(hint), limits)
+        return f"{member} or none" if type(None) in get_args(hint) else member
+    if hint in (int, float):
+        kind = "an integer" if hint is int else "a finite number"
+        return f"{kind} {limits}".rstrip()
+    return "true or false" if hint is bool else "a non-empty string"
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (Union, types.UnionType)
+
+
+def _is_class_variable(hint: Any) -> bool:
+    return ClassVar in (hint, get_origin(hint))
+
+
+def _is_supported(hint: Any) -> bool:
+    """Return True for bool, int, float, str, Literal, and each of these or None."""
+    if _is_union(hint):
+        member = _union_member(hint)
+        return member is not None and _is_supported(member)
     return hint in (bool, int, float, str) or get_origin(hint) is Literal
 
 
-def _inner(hint: Any) -> Any:
-    """What a union has beside None, where that is one thing; a whole number is a number."""
-    kinds = {part for part in get_args(hint) if part is not type(None)}
-    if kinds == {int, float}:
+def _union_member(hint: Any) -> Any:
+    """Return the only member of a union besides None, or None; `int | float` counts as float."""
+    members = {part for part in get_args(hint) if part is not type(None)}
+    if members == {int, float}:
         return float
-    return kinds.pop() if len(kinds) == 1 else None
+    return members.pop() if len(members) == 1 else None
 
 
-def _as_type(hint: Any, value: Any) -> object:
+def _to_type(hint: Any, value: Any) -> object:
+    """Convert a value to a supported type, or raise one of the errors that `convert` handles."""
     if get_origin(hint) is Literal:
-        return next(one for one in get_args(hint) if value == one or value == written(one))
-    if get_origin(hint) in (Union, types.UnionType):
-        return None if value in (None, "none") else _as_type(_inner(hint), value)
+        return next(choice for choice in get_args(hint) if value in (choice, format_value(choice)))
+    if _is_union(hint):
+        return None if value in (None, "none") else _to_type(_union_member(hint), value)
     if hint is bool:
         return value if isinstance(value, bool) else {"true": True, "false": False}[value]
-    number = isinstance(value, numbers.Real | str) and not isinstance(value, bool)
-    if hint is float and number and math.isfinite(float(value)):
-        return float(value)
-    if hint is int and number and isinstance(value, numbers.Integral | str):
+    if hint is str:
+        return _to_string(value)
+    return _to_number(hint, value)
+
+
+def _to_string(value: Any) -> str:
+    if not isinstance(value, str) or not value.encode("utf-8"):  # encode refuses lone surrogates
+        raise TypeError(f"{value!r} is not a non-empty string")
+    return value
+
+
+def _to_number(hint: Any, value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError("a boolean is not a number")
+    if hint is int and isinstance(value, numbers.Integral | str):
         return int(value)
-    if hint is str and isinstance(value, str) and value.encode("utf-8"):
-        return value
-    raise TypeError(f"{value!r} is no {hint}")
+    if hint is float and isinstance(value, numbers.Real | str):
+        number = float(value)
+        if math.isfinite(number):
+            return number
+    raise TypeError(f"{value!r} is not {hint.__name__}")

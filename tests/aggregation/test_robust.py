@@ -494,17 +494,20 @@ def test_overrides() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["combination=mode"], "combination is median or trimmed-mean or none, not 'mode'"),
+        (["combination=mode"], "combination must be median or trimmed-mean or none, got 'mode'"),
         (["combination=trimmed-mean"], "combination=trimmed-mean and trim=SHARE belong together"),
         (
             ["combination=median", "trim=0.1"],
             "combination=trimmed-mean and trim=SHARE belong together",
         ),
         (["trim=0.1"], "combination=trimmed-mean and trim=SHARE belong together"),
-        (["combination=trimmed-mean", "trim=0.5"], "trim must be >= 0 and < 0.5, not 0.5"),
-        (["combination=trimmed-mean", "trim=-0.1"], "trim must be >= 0 and < 0.5"),
-        (["clip=0"], "clip must be > 0, not 0"),
-        (["clip=inf"], "clip is a number or none, not 'inf'"),
+        (
+            ["combination=trimmed-mean", "trim=0.5"],
+            "trim must be a finite number >= 0 and < 0.5 or none, got 0.5",
+        ),
+        (["combination=trimmed-mean", "trim=-0.1"], "trim must be a finite number >= 0 and < 0.5"),
+        (["clip=0"], "clip must be a finite number > 0 or none, got 0"),
+        (["clip=inf"], "clip must be a finite number > 0 or none, got 'inf'"),
         (["algorithm=solo", "rounds=1", "combination=median"], "algorithm=solo combines nothing"),
         (
             ["algorithm=solo", "rounds=1", "combination=trimmed-mean", "trim=0.1"],

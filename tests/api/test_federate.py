@@ -505,7 +505,7 @@ WRONG = [
         {"model": lambda: Words(sparse=True), "parties": made((5,), np.int64)},
         "'encoder.table' has sparse gradients",
     ),
-    ({"batch_size": 10**19}, "batch_size must be >= 1 and <= 2.14748e"),
+    ({"batch_size": 10**19}, "batch_size must be an integer >= 1 and <= 2147483647, got 1"),
     (
         {"parties": made((1, 4, 4), np.uint8), "test": made((1, 4, 4), np.float32)[0]},
         "the test set has samples of float32, party 0 of uint8",
@@ -544,7 +544,7 @@ WRONG = [
         "cannot be made of nothing: RuntimeError: only one of me",
     ),
     ({"parties": [(torch.zeros(4, 5, dtype=torch.bfloat16), [0, 1, 0, 1])]}, "party 0: .*BFloat16"),
-    ({"algorithm": "test_federate:Needs"}, "algorithm.much has no default; set it"),
+    ({"algorithm": "test_federate:Needs"}, "algorithm.much has no default and must be set"),
     ({"model": "mlp", "parties": made((8, 9, 3), np.uint8)}, "has its channels last"),
 ]
 

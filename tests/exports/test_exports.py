@@ -471,7 +471,7 @@ def test_damaged_files_get_one_clear_message(digits: Result, tmp_path: Path) -> 
         ("is no type of numbers", head | {"dtype": "text"}),
         ("is damaged", [head]),
         ("unknown model", head | {"experiment": settings | {"model": "mpl"}}),
-        ("head is true or false", head | {"experiment": settings | {"head": "perhaps"}}),
+        ("head must be true or false", head | {"experiment": settings | {"head": "perhaps"}}),
         ("code of somebody's own", head | {"experiment": settings | {"model": "own"}}),
         ("code of somebody's own", head | {"experiment": settings | {"model": "os:getcwd"}}),
         ("does not fit", head | {"shape": [1, 8, 9]}),

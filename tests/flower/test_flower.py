@@ -1186,7 +1186,7 @@ def test_two_sites_cannot_be_one_party(moon: Deployment) -> None:
     [
         ("party = 2\ndevice = 'cuda:7'", "device=cuda:7 cannot be used here"),
         ("party = 2\ndata = 'site.toml'", "site.toml is not an .npz file of plain arrays"),
-        ("party = -1", "party must be >= 0"),
+        ("party = -1", "party must be an integer >= 0"),
         ("parti = 1", "did you mean party"),
         ("party = 2\nholdout = 1.0", "holdout must be"),
         ("party = 2\ndata = 'nowhere.npz'", "nowhere.npz cannot be read: No such file"),

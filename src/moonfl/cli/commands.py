@@ -282,7 +282,7 @@ def keys() -> str:
     ]
     for prefix, cls in groups:
         rows = [
-            (prefix + f.name, settings.shown(f), f.metadata["doc"])
+            (prefix + f.name, settings.format_default(f), f.metadata["doc"])
             for f in dataclasses.fields(cls)
             if "doc" in f.metadata
         ]
