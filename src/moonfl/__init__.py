@@ -38,25 +38,35 @@ __all__ = [
     "resume",
     "run",
 ]
-_HOMES = {
-    "run": "api.experiments",
-    "resume": "api.experiments",
-    "federate": "api.federate",
-    "export": "exports",
-    "load_model": "exports",
-    "InputError": "errors",
-    "RunError": "errors",
+_MODULES = {
+    "MOON": "algorithms",
+    "Adam": "server_optimizers",
+    "Average": "server_optimizers",
     "Experiment": "experiment",
+    "FedAvg": "algorithms",
+    "FedDyn": "algorithms",
+    "FedNova": "algorithms",
+    "FedProx": "algorithms",
+    "InputError": "errors",
+    "Momentum": "server_optimizers",
+    "Result": "runs.recorder",
+    "RunError": "errors",
+    "Scaffold": "algorithms",
+    "Solo": "algorithms",
+    "Yogi": "server_optimizers",
+    "export": "exports",
+    "federate": "api.federate",
+    "load_model": "exports",
+    "resume": "api.experiments",
+    "run": "api.experiments",
 }
-_HOMES |= {"Result": "runs.recorder"} | dict.fromkeys(
-    ["Adam", "Average", "Momentum", "Yogi"], "server_optimizers"
-)
 
 
 def __getattr__(name: str) -> Any:
-    """Names are fetched when they are used, so that what needs no torch, such as reports, does not wait for it."""
-    if name not in __all__:
-        near = difflib.get_close_matches(name, __all__, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+    """Import a public name on first use, so that commands without training do not load torch."""
+    if name not in _MODULES:
+        closest = difflib.get_close_matches(name, __all__, n=1)
+        hint = f"; did you mean {closest[0]}?" if closest else ""
         raise AttributeError(f"module 'moonfl' has no attribute '{name}'{hint}")
-    return getattr(importlib.import_module(f".{_HOMES.get(name, 'algorithms')}", __name__), name)
+    module = importlib.import_module(f".{_MODULES[name]}", __name__)
+    return getattr(module, name)

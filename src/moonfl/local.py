@@ -25,7 +25,7 @@ class Workbench:
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.build = build
         self.modules: list[nn.Module] = []
-        self.unsaved: list[tree.Unsaved] = []  # of each, as made
+        self.unsaved: list[tree.HiddenState] = []  # of each, as made
         self.used = 0
 
     def module(self, params: Params) -> nn.Module:

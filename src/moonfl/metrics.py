@@ -1,4 +1,8 @@
-"""How good a model is: what is counted on samples, chunk by chunk, and what the counts make."""
+"""Evaluation metrics: counts over samples, and accuracy, F1 and balanced accuracy from them.
+
+Held-out samples are evaluated in chunks. A `Tally` holds the counts of one chunk or of all; `score`
+turns it into a `Score`. Add a metric here: its counts to Tally, its value to Score.
+"""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -9,71 +13,90 @@ from torch import Tensor
 
 
 class Tally(NamedTuple):
-    """What was counted on some samples: whole numbers for each class, cheap to send."""
+    """Counts over some samples, small enough to send over a network."""
 
-    loss: float  # the sum
-    actual: list[int]  # samples of the class
-    predicted: list[int]  # samples taken for it
-    hits: list[int]  # both
-    parties: dict[int, tuple[int, int]]  # where samples are a party's: right, of how many
+    loss: float  # sum over the samples
+    actual: list[int]  # per class: samples of the class
+    predicted: list[int]  # per class: samples predicted as the class
+    hits: list[int]  # per class: samples of the class that are predicted as the class
+    parties: dict[int, tuple[int, int]]  # party -> (correct predictions, samples), if known
 
 
 class Score(NamedTuple):
+    """The metrics of one model."""
+
     accuracy: float
     loss: float
     macro_f1: float
     balanced_accuracy: float
-    sites: dict[int, tuple[int, int]] | None = (
-        None  # on each party's own held-out data: right, of how many
-    )
-    validation: "Score | None" = None  # on what parties keep apart to choose a round by
+    sites: dict[int, tuple[int, int]] | None = None  # party -> (correct, number), held-out samples
+    validation: "Score | None" = None  # on the validation samples, which select the best round
 
 
 def tally(logits: Tensor, y: Tensor, loss: float, party: Tensor | None = None) -> Tally:
-    """`loss` is the sum over these samples, `party` whose they are."""
-    classes, predicted, actual = (
-        logits.shape[1],
-        logits.argmax(dim=1).cpu().numpy(),
-        y.cpu().numpy(),
+    """Count over one chunk of samples.
+
+    `loss` is the sum over the samples. `party` is the owner of each sample, if samples have one.
+    """
+    classes = logits.shape[1]
+    predicted = logits.argmax(dim=1).cpu().numpy()
+    actual = y.cpu().numpy()
+    correct = predicted == actual
+    parties = {}
+    if party is not None:
+        owners = party.cpu().numpy()
+        for i in np.unique(owners):
+            samples = owners == i
+            parties[int(i)] = (int(correct[samples].sum()), int(samples.sum()))
+    return Tally(
+        loss=loss,
+        actual=np.bincount(actual, minlength=classes).tolist(),
+        predicted=np.bincount(predicted, minlength=classes).tolist(),
+        hits=np.bincount(actual[correct], minlength=classes).tolist(),
+        parties=parties,
     )
-    right = predicted == actual
-    counts = [
-        np.bincount(of, minlength=classes).tolist() for of in (actual, predicted, actual[right])
-    ]
-    owners = np.zeros(0, dtype=np.int64) if party is None else party.cpu().numpy()
-    parties = {
-        int(i): (int(right[owners == i].sum()), int((owners == i).sum())) for i in np.unique(owners)
-    }
-    return Tally(loss, counts[0], counts[1], counts[2], parties)
 
 
 def total(tallies: Sequence[Tally]) -> Tally:
-    """Of all of them, summed in their order."""
-    columns = zip(*((of.actual, of.predicted, of.hits) for of in tallies), strict=True)
-    counts = [[sum(of_class) for of_class in zip(*column, strict=True)] for column in columns]
+    """Return the sum of several tallies, added in their order."""
     parties: dict[int, tuple[int, int]] = {}
-    for i, (right, number) in (pair for of in tallies for pair in of.parties.items()):
-        before = parties.get(i, (0, 0))
-        parties[i] = (before[0] + right, before[1] + number)
-    return Tally(sum(of.loss for of in tallies), counts[0], counts[1], counts[2], parties)
+    for part in tallies:
+        for i, (correct, number) in part.parties.items():
+            correct_before, number_before = parties.get(i, (0, 0))
+            parties[i] = (correct_before + correct, number_before + number)
+    return Tally(
+        loss=sum(part.loss for part in tallies),
+        actual=_sum_per_class([part.actual for part in tallies]),
+        predicted=_sum_per_class([part.predicted for part in tallies]),
+        hits=_sum_per_class([part.hits for part in tallies]),
+        parties=parties,
+    )
 
 
 def score(test: Tally, validation: Tally | None = None) -> Score:
-    """F1 of a class is 2 hits / (predicted + actual), its recall hits / actual; both are averaged over classes, each
-    one counting the same: F1 over those that occur or are predicted, recall over those that occur."""
-    number, classes = (
-        sum(test.actual),
-        list(zip(test.actual, test.predicted, test.hits, strict=True)),
-    )
+    """Compute the metrics from the counts on the test and validation samples.
+
+    The F1 of a class is 2 hits / (predicted + actual) and its recall is hits / actual. Macro-F1 is
+    the unweighted mean over classes that occur or are predicted; balanced accuracy is the
+    unweighted mean of the recall over classes that occur.
+    """
+    number = sum(test.actual)
+    f1_scores = []
+    recalls = []
+    for actual, predicted, hits in zip(test.actual, test.predicted, test.hits, strict=True):
+        if actual + predicted > 0:
+            f1_scores.append(2 * hits / (actual + predicted))
+        if actual > 0:
+            recalls.append(hits / actual)
     return Score(
         accuracy=sum(test.hits) / number,
         loss=test.loss / number,
-        macro_f1=fmean(
-            2 * hits / (actual + predicted)
-            for actual, predicted, hits in classes
-            if actual + predicted
-        ),
-        balanced_accuracy=fmean(hits / actual for actual, _, hits in classes if actual),
+        macro_f1=fmean(f1_scores),
+        balanced_accuracy=fmean(recalls),
         sites=test.parties or None,
         validation=None if validation is None else score(validation),
     )
+
+
+def _sum_per_class(counts: Sequence[list[int]]) -> list[int]:
+    return [sum(column) for column in zip(*counts, strict=True)]

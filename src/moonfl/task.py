@@ -315,7 +315,7 @@ def check_model(network: Network, own: bool) -> None:
         raise InputError(
             "the model has complex parameters, which cannot be trained here; use pairs of real ones"
         )
-    shared = tree.shared(model, tree.build_module(network.build)) if own else None
+    shared = tree.find_shared(model, tree.build_module(network.build)) if own else None
     if shared is not None:
         raise InputError(
             f"what makes the model gives the same '{shared}' every time, so that models would change each other; make "

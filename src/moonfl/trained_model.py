@@ -1,4 +1,8 @@
-"""The trained model for those who use it: samples as they are stored in, z and logits out."""
+"""The trained model, ready for use: it takes samples as they are stored and returns (z, logits).
+
+During training and evaluation a network receives samples that are already prepared (scaled and
+normalised). A `TrainedModel` includes this preparation. A `Blueprint` builds both from weights.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,53 +16,57 @@ from .data.images import Images
 from .errors import InputError
 from .types import Output, Params
 
-SAMPLES = 100  # of the test set, kept with a model to compare by
+SAMPLES = 100  # number of test samples stored with a result, to check an export on
 
 
 class TrainedModel(nn.Module):
-    """The preparation of samples, then the network."""
+    """A network with the preparation of its samples."""
 
     def __init__(
         self, model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, preparation: Preparation
     ) -> None:
-        """`shape` and `dtype` are those of a sample as it is stored."""
+        """`shape` and `dtype` are those of a stored sample."""
         super().__init__()
-        self.model, self.shape, self.dtype = model, shape, dtype
+        self.model = model
+        self.shape = shape
+        self.dtype = dtype
         self.preparation = preparation if is_pixels(dtype, len(shape)) else None
 
     def forward(self, x: Tensor) -> Output:
-        if (
-            x.dtype != self.dtype or x.shape[1:] != self.shape
-        ):  # pixels divided by 255 would be prepared twice
+        # Without this check pixels that were already divided by 255 would be scaled twice.
+        if x.dtype != self.dtype or x.shape[1:] != self.shape:
             raise InputError(
-                f"the model takes samples as they are stored, {described(self.dtype, self.shape)}, "
-                f"not {described(x.dtype, tuple(x.shape[1:]))}"
+                f"the model takes samples as they are stored, {describe(self.dtype, self.shape)}, "
+                f"got {describe(x.dtype, tuple(x.shape[1:]))}"
             )
-        made: Output = self.model(x if self.preparation is None else self.preparation.normalise(x))
-        return made
+        if self.preparation is not None:
+            x = self.preparation.normalise(x)
+        output: Output = self.model(x)
+        return output
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What makes a model of its weights: the network's builder, and what a sample is to it."""
+    """The network without its weights, and the samples that it takes."""
 
     build: Callable[[], nn.Module]
-    shape: tuple[int, ...]  # of a sample as it is stored
+    shape: tuple[int, ...]  # of a stored sample
     dtype: torch.dtype
     classes: tuple[str, ...]
     preparation: Preparation
-    samples: Tensor | Images | None = field(
-        default=None, repr=False
-    )  # a few as stored; None: none are at hand
-    features: tuple[str, ...] = ()  # the columns of a table, in the order they have in a sample
+    samples: Tensor | Images | None = field(default=None, repr=False)  # a few stored samples
+    features: tuple[str, ...] = ()  # column names of a table, in the order of a sample
 
     def network(self, params: Params) -> nn.Module:
-        """As the run evaluates it: for samples that are prepared."""
+        """Return the network with these weights, for samples that are already prepared."""
         return tree.load(tree.build_module(self.build), params).eval()
 
     def deployed(self, params: Params) -> TrainedModel:
+        """Return the trained model with these weights, for samples as they are stored."""
         return TrainedModel(self.network(params), self.shape, self.dtype, self.preparation).eval()
 
 
-def described(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
-    return f"{str(dtype).removeprefix('torch.')} [{', '.join(map(str, ('B', *shape)))}]"
+def describe(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
+    """Describe a batch of samples, as in "uint8 [B, 3, 32, 32]"."""
+    sizes = ", ".join(map(str, ("B", *shape)))
+    return f"{str(dtype).removeprefix('torch.')} [{sizes}]"

@@ -245,7 +245,7 @@ def test_the_file_has_the_names_of_the_network_and_what_rebuilds_it(
 
 
 def test_samples_that_are_not_as_stored_are_refused(digits: Result) -> None:
-    with pytest.raises(InputError, match=r"uint8 \[B, 1, 8, 8\], not float32 \[B, 1, 8, 8\]"):
+    with pytest.raises(InputError, match=r"uint8 \[B, 1, 8, 8\], got float32 \[B, 1, 8, 8\]"):
         digits.model(torch.zeros(2, 1, 8, 8))
 
 

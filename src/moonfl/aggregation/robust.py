@@ -69,7 +69,7 @@ def trimmed_mean(values: list[Tensor], cut: int) -> Tensor:
 def _trimmed_mean(values: Tensor, cut: int) -> Tensor:
     """[M, n] -> [M]; summed in float64, one after the other, so that no number of threads changes a bit."""
     kept = values.sort(dim=1).values[:, cut : values.shape[1] - cut].double()
-    return tree.as_dtype(
+    return tree.to_dtype(
         functools.reduce(torch.add, kept.unbind(dim=1)) / kept.shape[1], values.dtype
     )
 

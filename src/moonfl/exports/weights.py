@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..experiment import CUSTOM_MODEL, Experiment, part_name, to_dict
 from ..models.encoders import Own
 from ..task import make_builder
-from ..trained_model import Blueprint, TrainedModel, described
+from ..trained_model import Blueprint, TrainedModel, describe
 from ..types import Params
 
 WEIGHTS, PROGRAM, README = "model.safetensors", "model.pt2", "README.md"
@@ -172,7 +172,7 @@ def explained(artifact: Artifact) -> str:
         if made.deployed(artifact.params).preparation
         else ""
     )
-    stored = described(made.dtype, made.shape)
+    stored = describe(made.dtype, made.shape)
     network = ", model" if is_own(str(exp.model)) else ""
     columns = (
         f"\nColumns of the table in the order of a sample: {', '.join(made.features)}.\n"
