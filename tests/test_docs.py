@@ -1,4 +1,4 @@
-"""The commands and code of the README, of CONTRIBUTING and of every page of the documentation do what they say."""
+"""Execute the commands and code of README, CONTRIBUTING and the documentation pages, and compare pages with the code."""
 
 import dataclasses
 import re
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import moonfl
 from helpers.documents import FENCE, LANGUAGES, ROOT, blocks, commands
 from helpers.problems import TINY, gaussians, shorten, train, write_cifar10, write_own
 from moonfl import settings
@@ -20,33 +21,37 @@ from moonfl.server_optimizers import SERVERS
 
 EXAMPLES = [f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")]
 README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
 DOCS = ROOT / "docs"
+SRC = Path(moonfl.__file__).parent
 PAGES = sorted(str(p.relative_to(DOCS)) for p in DOCS.rglob("*.md"))
-FOLLOWED = "flower.md"  # by test_flower_deployment.py, as it starts processes that run until they are stopped
+DEPLOYMENT_PAGE = "flower.md"  # executed by tests/flower/test_deployment.py: it starts servers
+PIP_INSTALL = re.compile(r"\$ pip install '?\.(\[[a-z]+\])?'?")
 
 
-def of_moonfl(block: str) -> list[list[str]]:
+def moonfl_commands(block: str) -> list[list[str]]:
+    """Return the arguments of every moonfl command in a console block."""
     return [words[1:] for words in commands(f"```console\n{block}```") if words[0] == "moonfl"]
 
 
-BLOCKS = [block for block in blocks(README, "console") if of_moonfl(block)]
+README_BLOCKS = [block for block in blocks(README, "console") if moonfl_commands(block)]
 
 
 def test_readme_has_commands() -> None:
-    assert sum(len(of_moonfl(block)) for block in BLOCKS) >= 8
+    assert sum(len(moonfl_commands(block)) for block in README_BLOCKS) >= 8
 
 
 @pytest.mark.parametrize(
-    "block", BLOCKS, ids=lambda block: block.splitlines()[-1].removeprefix("$ ")
+    "block", README_BLOCKS, ids=lambda block: block.splitlines()[-1].removeprefix("$ ")
 )
 def test_readme_commands(
     block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every moonfl command, with a few images in CIFAR-10's layout and small files where a user's own would be."""
+    """Run every command of a block, with small files in place of CIFAR-10 and of a user's data."""
     monkeypatch.chdir(tmp_path)
-    for words in of_moonfl(block):
-        if words == ["run"]:  # thirty rounds, which `make demo` is
+    for words in moonfl_commands(block):
+        if words == ["run"]:  # the demo, too long for a test
             assert "\ndemo: $(VENV)/installed\n\t$(BIN)/moonfl run\n" in MAKEFILE
             continue
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
@@ -56,11 +61,11 @@ def test_readme_commands(
 
 
 def test_readme_make_targets() -> None:
-    for words in commands(README) + commands((ROOT / "CONTRIBUTING.md").read_text()):
+    for words in commands(README) + commands(CONTRIBUTING):
         if words[0] == "make":
-            assert f"\n{words[1]}:" in MAKEFILE
+            assert f"\n{words[1]}:" in MAKEFILE, words
         else:
-            assert words[0] == "moonfl" or words == ["pip", "install", "."]
+            assert words[0] == "moonfl" or words == ["pip", "install", "."], words
 
 
 def test_readme_python(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,57 +76,57 @@ def test_readme_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0.95 < accuracy <= 1
 
 
-def test_the_example_method_works() -> None:
-    (code,) = blocks((ROOT / "CONTRIBUTING.md").read_text(), "python")
+def test_the_example_method_of_contributing_works() -> None:
+    (code,) = blocks(CONTRIBUTING, "python")
     names: dict = {"__name__": "zreg"}
     exec(compile(code, "CONTRIBUTING.md", "exec"), names)
     task = gaussians()
-    penalised, free = (
-        train(replace(TINY, rounds=8, algorithm=names["ZReg"](lam=lam)), task)
-        .params["head.2.weight"]
-        .norm()
-        for lam in (5.0, 0.0)
-    )
-    assert penalised < free
+    norms = []
+    for lam in (5.0, 0.0):
+        server = train(replace(TINY, rounds=8, algorithm=names["ZReg"](lam=lam)), task)
+        norms.append(server.params["head.2.weight"].norm())
+    assert norms[0] < norms[1]
 
 
 def fences(page: str) -> list[tuple[str, str, str]]:
-    """(language, title, content) of every block of a page; one that is written otherwise is no block, and an error."""
+    """Return (language, title, content) of every code block of a page.
+
+    Every fence must open or close a block of a known language, so that no block is skipped.
+    """
     text = (DOCS / page).read_text()
     found = FENCE.findall(text)
-    assert 2 * len(found) == len(re.findall(r"^\s*(?:```|~~~)", text, flags=re.MULTILINE)), (
-        f"{page}: an odd fence"
-    )
+    marks = re.findall(r"^\s*(?:```|~~~)", text, flags=re.MULTILINE)
+    assert 2 * len(found) == len(marks), f"{page}: a fence without its partner"
     assert {language for language, _, _ in found} <= LANGUAGES, page
     return found
 
 
-def do(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line of a console: moonfl is run, make must have that target, pip a form that works."""
-    assert line.startswith("$ "), f"{line}: what a command prints belongs in a text block"
+def execute_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Execute a moonfl command of a console block; check the form of make, python and pip commands."""
+    assert line.startswith("$ "), f"{line}: output belongs in a text block"
     words = shlex.split(line.removeprefix("$ "))
     if words[0] == "moonfl":
         assert main(words[1:]) == 0, f"{line}: {capsys.readouterr().err}"
     elif words[0] == "make":
         assert f"\n{words[1]}:" in MAKEFILE, line
     elif words[0] == "python":
-        assert words[1] in EXAMPLES, f"{line}: run by test_examples.py"
+        assert words[1] in EXAMPLES, f"{line}: test_examples.py executes the examples"
     else:
-        assert re.fullmatch(r"\$ pip install '?(\.|moonfl)(\[[a-z]+\])?'?", line), line
+        assert PIP_INSTALL.fullmatch(line), line
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != FOLLOWED])
+@pytest.mark.parametrize("page", [page for page in PAGES if page != DEPLOYMENT_PAGE])
 def test_pages(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every block in its order, in an empty folder; a block with a title is the file of that name."""
+    """Execute the blocks of a page in order, in an empty folder; write a block with a title to that file."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     if page == "how-to/reproduce.md":
         shorten(monkeypatch, solo=3)
     found = fences(page)
     if any("cifar10" in block for language, _, block in found if language == "console"):
-        write_cifar10(tmp_path / "data", per_file=24)  # a few images in the place of the real ones
+        write_cifar10(tmp_path / "data", per_file=24)
     names: dict = {"__name__": "__main__"}
     try:
         for language, title, block in found:
@@ -131,45 +136,44 @@ def test_pages(
                 exec(compile(block, page, "exec"), names)
             elif language == "console":
                 for line in block.splitlines():
-                    do(line, capsys)
+                    execute_line(line, capsys)
     finally:
         for _, title, _ in found:
             sys.modules.pop(title.removesuffix(".py"), None)
 
 
-def shown(cls: type, prefix: str = "", only: tuple[str, ...] = ()) -> dict[str, str]:
-    """The settings of a class with their defaults, as a page shows them."""
-    return {
-        prefix + f.name: settings.format_default(f)
-        for f in dataclasses.fields(cls)
-        if not only or f.name in only
-    }
+def default_settings(cls: type, prefix: str = "", only: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return the settings of a class and their defaults, in the form that pages show."""
+    fields = [f for f in dataclasses.fields(cls) if not only or f.name in only]
+    return {prefix + f.name: settings.format_default(f) for f in fields}
 
 
 def settings_in(text: str) -> dict[str, str]:
+    """Return the first two columns of the settings tables in a text."""
     return dict(re.findall(r"^\| `([\w.]+)` \| ([^|]*?) \|", text, flags=re.MULTILINE))
 
 
 def references_in(text: str) -> set[str]:
+    """Return the arXiv addresses in a text."""
     return set(re.findall(r"https://arxiv\.org/abs/[\d.]+\d", text))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_page_of_a_method(name: str) -> None:
-    """Its settings are those of the code, with their defaults; so is its reference."""
+    """Compare the settings, defaults and reference of a method's page with the code."""
     cls, text = ALGORITHMS[name], (DOCS / "methods" / f"{name}.md").read_text()
-    assert settings_in(text) == shown(cls)
+    assert settings_in(text) == default_settings(cls)
     assert f"`algorithm={name}`" in text
     assert references_in(sys.modules[cls.__module__].__doc__ or "") == references_in(text)
 
 
-def test_the_page_of_server_steps() -> None:
+def test_the_page_of_server_optimizers() -> None:
     text = (DOCS / "methods" / "server-optimizers.md").read_text()
     sections = dict(
         re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL)
     )
     assert {name: settings_in(part) for name, part in sections.items()} == {
-        name: shown(cls, "server.") for name, cls in SERVERS.items()
+        name: default_settings(cls, "server.") for name, cls in SERVERS.items()
     }
     for cls in SERVERS.values():
         assert references_in(sys.modules[cls.__module__].__doc__ or "") <= references_in(text)
@@ -177,7 +181,30 @@ def test_the_page_of_server_steps() -> None:
 
 def test_the_page_of_robust_rules() -> None:
     text = (DOCS / "methods" / "robust.md").read_text()
-    assert settings_in(text) == shown(Experiment, only=("combination", "trim", "clip"))
+    expected = default_settings(Experiment, only=("combination", "trim", "clip"))
+    assert settings_in(text) == expected
+
+
+def top_level_names() -> list[str]:
+    """Return the modules and packages of moonfl as the architecture page writes them."""
+    modules = [path.name for path in SRC.glob("*.py") if path.name != "__init__.py"]
+    packages = [f"{path.parent.name}/" for path in SRC.glob("*/__init__.py")]
+    return sorted(modules + packages)
+
+
+def test_the_architecture_page_names_every_module_and_package() -> None:
+    page = (DOCS / "architecture.md").read_text()
+    described = re.findall(r"^\| `([\w./]+)` \| [A-Z`]", page, flags=re.MULTILINE)
+    assert sorted(described) == top_level_names()
+    picture = (DOCS / "pictures" / "layers.svg").read_text()
+    assert sorted(re.findall(r"bold\"[^>]*>([\w./]+[y/])</text>", picture)) == top_level_names()
+
+
+def test_the_files_that_the_architecture_page_names_exist() -> None:
+    page = (DOCS / "architecture.md").read_text()
+    for path in set(re.findall(r"`((?:\w+/)*\w+\.(?:py|md|svg))`", page)):
+        if "NAME" not in path and path not in ("setup.py", "CONTRIBUTING.md"):
+            assert (SRC / path).exists() or (ROOT / path).exists(), path
 
 
 def test_pictures_are_small_and_shown() -> None:
