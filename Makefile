@@ -3,13 +3,14 @@
 # make test-report: reports in a browser (installs Debian's chromium where there is none).
 # make docs: the documentation into site/, read offline.   make pictures: draw its pictures again.
 # make results: docs/results.md, and the tables in other pages, from the facts in results/.
+# make overview: the presets, keys and datasets that moonfl list and --help show, from the code.
 # make sanitize: the native kernels under the address and undefined-behaviour sanitizers (needs gcc).
 PYTHON ?= python3
 VENV ?= .venv
 EXTRAS ?= dev
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-flower test-report lint docs pictures results sanitize clean
+.PHONY: demo test test-flower test-report lint docs pictures results overview sanitize clean
 
 demo: $(VENV)/installed
 	$(BIN)/moonfl run
@@ -43,6 +44,9 @@ results: $(VENV)/installed
 
 pictures: $(VENV)/installed
 	$(BIN)/python docs/pictures/make.py
+
+overview: $(VENV)/installed
+	$(BIN)/python -c 'from moonfl.cli import overview; overview.write()'
 
 sanitize:
 	mkdir -p build

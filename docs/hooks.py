@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from moonfl.cli.main import make_parser
+from moonfl.cli.parser import make_parser
 from moonfl.settings import format_default
 
 PARTS = {

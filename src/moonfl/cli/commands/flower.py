@@ -1,0 +1,99 @@
+"""`moonfl flower simulate`, `moonfl flower init` and `moonfl flower run`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ... import settings
+from ...data.npz import read_npz
+from ...errors import DivergenceError, InputError, RunError, notify, quoted
+from ...experiment import Experiment
+from ...flower import run as deployment
+from ...flower.init import check_path
+from ...flower.init import init as create_deployment
+from ...flower.membership import Rules
+from ...flower.server import check_config
+from ...flower.simulation import simulate as run_simulation
+from ...runs.directory import claim_directory
+from ...task import make_task, with_party_count
+from ..experiments import describe, method_name, select_experiment
+from ..progress import Progress
+from .training import print_result, run_directory, train, with_hint
+
+
+def simulate(args: argparse.Namespace) -> None:
+    """Run an experiment on Flower's simulation engine."""
+    name, exp = select_experiment(args.words)
+    task = make_task(exp)
+    exp = with_party_count(exp, task)
+    notify(describe(exp))
+    out = run_directory(args.out, name)
+    with Progress(exp.rounds) as progress:
+        result = train(
+            out,
+            lambda: run_simulation(
+                exp,
+                out,
+                force=args.force,
+                task=task,
+                workers=args.workers,
+                ray_address=args.ray_address,
+                watch=progress,
+            ),
+        )
+    print_result(result, args.json)
+
+
+def init(args: argparse.Namespace) -> None:
+    """Create the folder of a deployment."""
+    _, exp = select_experiment(args.words)
+    folder = Path(args.folder)
+    create_deployment(folder, exp, args.sites, args.address, args.with_data)
+    print(f"the deployment is in {folder}; {folder / 'README.md'} says what to start where")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Train over the sites of a deployment and follow the training."""
+    folder = Path(args.folder)
+    exp = deployment.experiment_of(folder)
+    if (args.resume or args.previous) and args.out is None:
+        raise InputError("--resume needs --out RUN, the directory of the run to resume")
+    config = _config(args, exp)
+    deployment.reached(folder)
+    if args.out is None:
+        out = claim_directory(folder / "server" / "runs", method_name(exp))
+    else:
+        out = Path(args.out)
+    notify(describe(exp))
+    with Progress(exp.rounds) as progress:
+        try:
+            done = deployment.run(folder, out, config, progress)
+        except DivergenceError:
+            raise  # it would diverge again
+        except RunError as error:
+            raise RunError(with_hint(str(error), out, _resume_hint(args, out))) from None
+    print(done["told"])
+
+
+def _config(args: argparse.Namespace, exp: Experiment) -> dict[str, Any]:
+    """Return the options as changes of the app's configuration, checked."""
+    config: dict[str, Any] = {}
+    for key in settings.names(Rules):
+        value = getattr(args, key)
+        if value is not None:
+            config[key] = value
+    check_config(exp, config | {"out": "set"})
+    if args.test is not None:
+        test = Path(args.test)
+        check_path(test)
+        read_npz(test)
+        config["test"] = str(test.resolve())
+    config["resume"] = args.resume or args.previous
+    config["previous"] = args.previous
+    return config
+
+
+def _resume_hint(args: argparse.Namespace, out: Path) -> str:
+    test = f" --test {quoted(args.test)}" if args.test is not None else ""
+    command = f"moonfl flower run {quoted(args.folder)} --out {quoted(out)} --resume{test}"
+    return f"`{command}` resumes from the last finished round"

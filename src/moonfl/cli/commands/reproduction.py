@@ -1,0 +1,33 @@
+"""`moonfl reproduce`: the tables and figures of the paper."""
+
+import argparse
+from pathlib import Path
+
+from ...errors import Interrupted, quoted
+from ...reproduce import runner
+from ...reproduce.estimates import listing
+from ..progress import Progress
+
+
+def reproduce(args: argparse.Namespace) -> None:
+    """Run a target of the paper, or list the targets."""
+    options = runner.Options(
+        out=Path(args.out),
+        data_dir=args.data_dir,
+        dataset=args.dataset,
+        model=args.model,
+        seeds=args.seeds,
+        rounds=args.rounds,
+        small=args.scale == "small",
+        workers=args.workers,
+        progress=Progress,
+    )
+    if args.list:
+        print(listing(options))
+        return
+    try:
+        runner.reproduce(runner.check(args.target), options)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; the same command resumes it") from None
+    runs = quoted(options.out / "runs")
+    print(f"tables in {args.out}; `moonfl report {runs}` writes a page about the runs")

@@ -1,0 +1,129 @@
+"""`moonfl run`, `moonfl resume` and `moonfl export`."""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from ... import exports
+from ...api import experiments as api
+from ...data.datasets import place, source
+from ...data.locations import directory
+from ...errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted
+from ...experiment import Experiment
+from ...runs.directory import SETTINGS, claim_directory
+from ...runs.recorder import Result, choices
+from ...runs.summary import summarise_result
+from ...task import make_task, with_party_count
+from ..experiments import describe, select_experiment
+from ..progress import Progress
+from ..signals import Terminated
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run an experiment and print its result."""
+    name, exp = select_experiment(args.words)
+    task = make_task(exp)
+    exp = with_party_count(exp, task)
+    notify(describe(exp))
+    for key, choice in choices(exp, task).items():
+        notify(f"  {key}: {choice}")
+    out = run_directory(args.out, name)
+    with Progress(exp.rounds) as progress:
+        result = train(
+            out,
+            lambda: api.run(
+                exp,
+                out,
+                force=args.force,
+                workers=args.workers,
+                state_memory=args.state_memory,
+                task=task,
+                watch=progress,
+            ),
+        )
+    print_result(result, args.json)
+
+
+def resume(args: argparse.Namespace) -> None:
+    """Resume an interrupted run and print its result."""
+    out = Path(args.directory)
+    exp = api.experiment_of(out)
+    check_data_present(exp, out, args.data_dir)
+    notify(describe(exp))
+    with Progress(exp.rounds) as progress:
+        result = train(
+            out,
+            lambda: api.resume(
+                out,
+                previous=args.previous,
+                data_dir=args.data_dir,
+                workers=args.workers,
+                state_memory=args.state_memory,
+                watch=progress,
+            ),
+        )
+    print_result(result, args.json)
+
+
+def export(args: argparse.Namespace) -> None:
+    """Write the trained model of a run to files."""
+    written = exports.export(
+        args.directory,
+        out=args.out,
+        party=args.party,
+        best=args.best,
+        data_dir=args.data_dir,
+        force=args.force,
+    )
+    print(f"{written.model}, is in {written.directory}")
+    print(
+        f"checked on {written.checked}: z and logits of both files differ from the run's by at "
+        f"most {written.difference:.0e} of their largest value (allowed: {exports.TOLERANCE:.0e})"
+    )
+
+
+def run_directory(out: str | None, name: str) -> Path:
+    """Return the directory that the user chose, or a new one in runs/."""
+    return claim_directory(Path("runs"), name) if out is None else Path(out)
+
+
+def check_data_present(exp: Experiment, out: Path, data_dir: str | None) -> None:
+    """Check that the data of a run are where the run read them, relative to the current folder."""
+    path = directory(exp.data_dir if data_dir is None else data_dir)
+    hint = (
+        f"the path is relative to the current folder: `moonfl resume {quoted(out)} --data-dir DIR` "
+        "reads the data from DIR"
+    )
+    try:
+        place(exp.dataset, path)
+    except InputError as error:
+        raise InputError(f"{error}; {hint}") from None
+    is_user_file = exp.dataset in ("folder", "npz", "csv")
+    if is_user_file and source(exp.dataset).archive is None and not path.exists():
+        raise InputError(f"the data of the run, {path}, do not exist; {hint}")
+
+
+def train(out: Path, work: Callable[[], Result]) -> Result:
+    """Do the work; if it stops early, raise an error that says how to resume the run."""
+    hint = f"`moonfl resume {quoted(out)}` resumes from the last finished round"
+    try:
+        return work()
+    except KeyboardInterrupt:
+        raise Interrupted(with_hint("interrupted", out, hint)) from None
+    except Terminated:
+        raise Terminated(with_hint("terminated", out, hint)) from None
+    except DivergenceError:
+        raise  # it would diverge again
+    except RunError as error:
+        raise RunError(with_hint(str(error), out, hint)) from None
+
+
+def with_hint(message: str, out: Path, hint: str) -> str:
+    """Append the hint to the message if there is a run to resume."""
+    return f"{message}; {hint}" if (out / SETTINGS).exists() else message
+
+
+def print_result(result: Result, as_json: bool) -> None:
+    """Print the result for a person, or as one JSON object."""
+    print(json.dumps(result.summary()) if as_json else summarise_result(result))

@@ -1,0 +1,91 @@
+"""The words of a command line -> an experiment; and an experiment described in two lines."""
+
+import itertools
+from pathlib import Path
+
+from .. import presets, settings
+from ..errors import InputError, quoted, unknown
+from ..experiment import Experiment, from_toml, override, part_name
+
+
+def select_experiment(words: list[str]) -> tuple[str, Experiment]:
+    """Return a name for the run directory and the experiment that the words describe.
+
+    The words are one preset or TOML file (default: digits-moon) and key=value changes. If the
+    changes set the dataset and there is no preset or file, every other key has its default.
+    """
+    check_spaces(words)
+    changes = [word for word in words if is_change(word)]
+    names = [word for word in words if not is_change(word)]
+    if len(names) > 1:
+        raise InputError(f"one preset or file is allowed, got {len(names)}: {' '.join(names)}")
+    sets_dataset = any(change.startswith("dataset=") for change in changes)
+    if not names and sets_dataset:  # what suits the digits need not suit other data
+        exp = override(Experiment(), changes)
+        return f"{exp.dataset}-{method_name(exp)}", exp
+    name = names[0] if names else presets.DEFAULT
+    exp = override(read_experiment(name), changes)
+    return Path(name).stem, exp
+
+
+def check_spaces(words: list[str]) -> None:
+    """Refuse `key = value`, `key= value` and `key =value`, which the shell splits into words."""
+    for first, second in itertools.pairwise(words):
+        if second.startswith("="):
+            rest = words[words.index(second) :]
+            value = "".join(rest[:2]) if second == "=" else second
+            raise _spaces(first, value.removeprefix("="))
+        if first.endswith("=") and "=" not in second:
+            raise _spaces(first.removesuffix("="), second)
+
+
+def _spaces(key: str, value: str) -> InputError:
+    change = quoted(f"{key}={value or 'VALUE'}")
+    return InputError(f"there is a space next to the = of {key}; write {change} without spaces")
+
+
+def is_change(word: str) -> bool:
+    """Return True for key=value, but not for the name of an existing TOML file with a = in it."""
+    is_file = word.endswith(".toml") and Path(word).is_file()
+    return "=" in word and not is_file
+
+
+def read_experiment(name: str) -> Experiment:
+    """Return the experiment of a preset or a TOML file."""
+    if name in presets.PRESETS:
+        return presets.PRESETS[name].experiment
+    if name.endswith(".toml"):
+        return from_toml(Path(name))
+    raise unknown("preset", name, presets.PRESETS)
+
+
+def method_name(exp: Experiment) -> str:
+    """Return the name of the algorithm as it is used in the name of a folder."""
+    return part_name(exp.algorithm).rpartition(":")[2].lower()
+
+
+def describe(exp: Experiment) -> str:
+    """Describe the run in two lines."""
+    values = []
+    for name in settings.names(type(exp.algorithm)):
+        values.append(f"{name}={getattr(exp.algorithm, name)}")
+    algorithm = f"{part_name(exp.algorithm)}({', '.join(values)})"
+    parties = f"{exp.parties} parties"
+    if exp.sample_fraction < 1:
+        parties += f", {exp.parties_per_round()} of them per round"
+    return (
+        f"{algorithm}, server {part_name(exp.server)}, on {exp.dataset} with {exp.model}\n"
+        f"{parties}, {describe_partition(exp)}; "
+        f"{exp.rounds} rounds of {exp.epochs} epochs, seed {exp.seed}"
+    )
+
+
+def describe_partition(exp: Experiment) -> str:
+    """Describe how the samples are partitioned, in a few words."""
+    if exp.dataset == "sites":
+        return "each with its own data"
+    if exp.partition == "column":
+        return f"by {exp.column}"
+    titles = {"dirichlet": f"Dirichlet {exp.beta:g}", "iid": "IID"}
+    kind = titles.get(exp.partition, exp.partition)
+    return f"{kind}, partition seed {exp.partition_seed}"

