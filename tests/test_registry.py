@@ -178,6 +178,12 @@ def test_settings_of_a_custom_method_are_checked(
             "unknown word for moonfl run '--jsn'; did you mean --json",
         ),
         (
+            ["run", "--rounds", "3"],
+            "--rounds is not an option; settings have no dashes: write rounds=3",
+        ),
+        (["run", "--batch-size=3"], "settings have no dashes: write batch_size=3"),
+        (["run", "--mu", "--json"], "settings have no dashes: write mu=VALUE"),
+        (
             ["reproduce", "--list", "--dataset", "cifar1"],
             "unknown data set of the paper 'cifar1'; did you mean cifar1",
         ),

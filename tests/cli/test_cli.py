@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -130,6 +131,10 @@ def test_an_existing_run_is_kept_unless_forced(
             "one preset or file is allowed, got 2: digits-moon digits-fedavg",
         ),
         (["run", "roundz=3"], "did you mean rounds"),
+        (["run", "rounds", "=", "3"], "space next to the = of rounds; write rounds=3 without"),
+        (["run", "rounds=", "3"], "space next to the = of rounds; write rounds=3 without"),
+        (["run", "digits-moon", "rounds", "=3", "lr=1"], "write rounds=3 without spaces"),
+        (["run", "rounds", "="], "write rounds=VALUE without spaces"),
         (["run", "nothere.toml"], "nothere.toml cannot be read"),
         (["run", "cifar10-moon"], "moonfl data get cifar10"),
         (
@@ -330,6 +335,38 @@ def test_nothing_is_left_by_a_run_that_could_not_start(tmp_path: Path) -> None:
     assert main(["run", "cifar10-moon"]) == 2
     assert main(["run", "parties=1000", "--out", "there"]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_resume_from_another_folder_mentions_the_data_dir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{k},{k % 2}\n" for k in range(40))
+    (tmp_path / "t.csv").write_text("a,label\n" + rows)
+    words = ["dataset=csv", "data_dir=t.csv", "parties=2", "rounds=1", "epochs=1", "--out", "run"]
+    assert main(["run", *words]) == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    capsys.readouterr()
+    assert main(["resume", "../run"]) == 2
+    err = capsys.readouterr().err
+    assert "t.csv, do not exist" in err
+    assert "`moonfl resume ../run --data-dir DIR` reads the data from DIR" in err
+    assert main(["resume", "../run", "--data-dir", "../t.csv"]) == 0
+
+
+def test_sigterm_prints_how_to_resume(tmp_path: Path) -> None:
+    words = ["rounds=500", "epochs=1", "parties=4", "--workers=1", "--out", "ended"]
+    command = [sys.executable, "-m", "moonfl", "run", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("round 2/"):
+            break
+    process.send_signal(signal.SIGTERM)
+    *_, last = process.communicate(timeout=60)[1].splitlines()
+    hint = "`moonfl resume ended` resumes from the last finished round"
+    assert last == f"moonfl: terminated; {hint}"
+    assert process.returncode == 143
 
 
 def test_diverging_run_is_status_1_and_keeps_its_record(
