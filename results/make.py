@@ -37,7 +37,7 @@ from moonfl.report.tables import (
     significant_digits,
 )
 from moonfl.reproduce import figures, tables
-from moonfl.reproduce.runner import name_of
+from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.targets import TARGETS, Entry, preset
 
 HERE = Path(__file__).parent
@@ -97,9 +97,9 @@ def keep(folder: Path, where: str) -> None:
             print(f"{path} is not finished")
             continue
         settings = read_toml(path / "experiment.toml") | {"data_dir": "data"}
-        out = HERE / where / name_of(from_toml(path / "experiment.toml"))
+        out = HERE / where / run_name(from_toml(path / "experiment.toml"))
         shown = out.name in {
-            name_of(exp)
+            run_name(exp)
             for entry in TARGETS["tsne"].entries(DATASET)
             for exp in entry.trials.values()
         }
@@ -135,14 +135,14 @@ def short(value: object) -> object:
 def stored(where: str = "runs") -> dict[str, Run]:
     """By the name that an experiment and its seed have."""
     paths = find_runs([HERE / where])
-    return {name_of(from_toml(path / "experiment.toml")): read_run(path) for path in paths}
+    return {run_name(from_toml(path / "experiment.toml")): read_run(path) for path in paths}
 
 
 def runs_of(
     entries: list[Entry], there: dict[str, Run], seeds: Iterable[int] = SEEDS
 ) -> tables.Runs:
     wanted = {exp for entry in entries for exp in entry.trials.values()}
-    found = {exp: {s: there.get(name_of(replace(exp, seed=s))) for s in seeds} for exp in wanted}
+    found = {exp: {s: there.get(run_name(replace(exp, seed=s))) for s in seeds} for exp in wanted}
     return {
         exp: kept
         for exp, of in found.items()
@@ -178,7 +178,7 @@ def first_table(there: dict[str, Run]) -> Table:
     target = TARGETS["table1"]
     entries, runs = of_target("table1", there)
     (table,) = tables.tables(
-        target, "table1", f"{target.where}: {target.title}", entries, runs, small=False
+        target, "table1", f"{target.reference}: {target.title}", entries, runs, small=False
     )
     return with_columns(table, {Column("command"): commands(entries, runs)})
 
@@ -192,10 +192,10 @@ def variant(name: str, there: dict[str, Run]) -> Table:
         e for e in entries if {other.column for other in entries if other.row == e.row} == cases
     ]
     table, *_ = tables.tables(
-        target, name, f"{target.title} ({target.where})", entries, runs, small=False
+        target, name, f"{target.title} ({target.reference})", entries, runs, small=False
     )
     found = [(e, runs[e.trials[tables.best(e, runs)]][0]) for e in entries]
-    base = {"accuracy": there[name_of(preset(DATASET, "fedavg"))]}
+    base = {"accuracy": there[run_name(preset(DATASET, "fedavg"))]}
     base |= {e.column: run for e, run in found if e.row in tables.FEDAVG}
     leads = [
         float(np.mean(ends(run)) - np.mean(ends(base[e.column])))
@@ -328,7 +328,7 @@ def partitions(there: dict[str, Run]) -> Table:
     rows: list[tuple[object, ...]] = []
     for number in (0, *PARTITIONS):
         runs = {
-            row: there[name_of(replace(preset(DATASET, method), partition_seed=number))]
+            row: there[run_name(replace(preset(DATASET, method), partition_seed=number))]
             for method, row in ON_PARTITIONS.items()
         }
         last = {row: float(run.rounds[-1]["accuracy"]) for row, run in runs.items()}
@@ -365,7 +365,7 @@ def seconds(quiet: dict[str, Run]) -> list[Table]:
     runs = runs_of(short_runs, quiet)
     entries = [e for e in short_runs if e.trials[""] in runs]
     words = TIMED.format(seeds=seeds, rounds=rounds)
-    title = f"{target.where}: {target.title}; from `{words}` on two cores that did nothing else"
+    title = f"{target.reference}: {target.title}; from `{words}` on two cores that did nothing else"
     return [*tables.tables(target, "time", title, entries, runs, small=False)]
 
 

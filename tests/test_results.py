@@ -10,7 +10,7 @@ import pytest
 
 from moonfl.experiment import from_toml
 from moonfl.report.runs import Run
-from moonfl.reproduce.runner import name_of
+from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.targets import TARGETS
 
 ROOT = Path(__file__).parents[1]
@@ -380,7 +380,7 @@ def test_notes_on_representations_and_on_all_data_in_one_place() -> None:
 def kin(row: str, layout: str = "points") -> str:
     """Of the ten nearest neighbours in a map of the motivation, the percentage that are of the same class."""
     (entry,) = (e for e in TARGETS["tsne"].entries("cifar10") if e.row == row)
-    found = STORED[name_of(entry.trials[""])].final["tsne"]
+    found = STORED[run_name(entry.trials[""])].final["tsne"]
     points, labels = np.array(found[layout]), np.array(found["labels"])
     assert len(labels) == 400
     apart = np.linalg.norm(points[:, None] - points, axis=2)
@@ -393,7 +393,7 @@ def test_a_later_version_repeats_the_first_rounds() -> None:
     assert len(QUIET) == 12
     for run in QUIET.values():
         exp = from_toml(run.path / "experiment.toml")
-        long = STORED[name_of(replace(exp, rounds=100))]
+        long = STORED[run_name(replace(exp, rounds=100))]
         told = [
             [(f["accuracy"], f["loss"]) for f in of.rounds[: len(run.rounds)]] for of in (run, long)
         ]

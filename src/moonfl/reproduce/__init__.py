@@ -1,1 +1,1 @@
-"""The experiments of the MOON paper: targets, tables, figures, estimated times."""
+"""The experiments of the MOON paper: targets, runner, tables, figures and time estimates."""

@@ -1,6 +1,6 @@
-"""What a table or figure of the paper is: numbers, each with the experiments behind it."""
+"""Building blocks of the paper's tables and figures: an entry is one number and its experiments."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,32 +20,32 @@ Kind = Literal["accuracy", "curves", "rounds", "seconds", "statistics", "distrib
 
 @dataclass(frozen=True)
 class Entry:
-    """One number of a table: a row, a column, and the experiments behind it."""
+    """One number of a table: its row and column, and the experiments that it comes from."""
 
     row: str
-    trials: dict[
-        str, Experiment
-    ]  # by setting; where there are several, the best is reported, as in the paper
-    paper: str = ""  # as the paper prints it, in %; empty: the paper shows it in a figure only
+    trials: dict[str, Experiment]  # by setting; of several the best is reported, as in the paper
+    paper: str = ""  # as printed in the paper, in %; empty if the paper only shows a figure
     column: str = "accuracy"
-    at: int | None = None  # read after this round; None: after the last
-    best: bool = False  # of its column, says the paper, which prints no number
+    at: int | None = None  # the round to read the accuracy from; None: the last round
+    best: bool = False  # the paper calls it the best of its column but prints no number
 
 
 @dataclass(frozen=True)
 class Target:
-    where: str
+    """A table or figure of the paper."""
+
+    reference: str  # where it is in the paper
     title: str
-    entries: Callable[[str], list[Entry]]  # of a data set
+    entries: Callable[[str], list[Entry]]  # returns the entries for a dataset
     datasets: tuple[str, ...] = DATASETS
     kind: Kind = "accuracy"
-    figure: str = (
-        ""  # accuracy by "rounds", t-SNE of "models", or accuracy by the setting of this name
-    )
-    seeds: int | None = None  # all that are run, however many are asked for
+    # "rounds": accuracy per round, "models": t-SNE per model, else accuracy by this setting
+    figure: str = ""
+    max_seeds: int | None = None  # run at most so many seeds, even if more are requested
 
 
 def preset(dataset: str, method: str) -> Experiment:
+    """Return the paper's experiment of a method on a dataset."""
     return PRESETS[f"{dataset}-{method}"].experiment
 
 
@@ -53,61 +53,72 @@ def entry(
     dataset: str,
     method: str,
     paper: str = "",
+    *,
     row: str = "",
     column: str = "accuracy",
     at: int | None = None,
     **changes: Any,
 ) -> Entry:
-    """A method with the paper's best mu; `changes` go to the experiment. SOLO has its own length and no sampling."""
+    """Return the entry of a method with the paper's best mu and `changes` to the experiment.
+
+    SOLO keeps its number of rounds and trains every party, whatever the changes are.
+    """
     if method == "solo":
-        changes = {
-            key: value for key, value in changes.items() if key not in ("rounds", "sample_fraction")
-        }
+        for key in ("rounds", "sample_fraction"):
+            changes.pop(key, None)
     exp = replace(preset(dataset, method), **changes)
-    return Entry(row or METHODS[method], {"": exp}, paper, column, at)
+    return Entry(
+        row=row or METHODS[method],
+        trials={"": exp},
+        paper=paper,
+        column=column,
+        at=at,
+    )
 
 
 def federated(dataset: str, fedavg: str, fedprox: str, scaffold: str, moon: str) -> list[Entry]:
-    """The four federated methods with these numbers of the paper."""
+    """Return the entries of the four federated methods with these numbers from the paper."""
     numbers = {"fedavg": fedavg, "fedprox": fedprox, "scaffold": scaffold, "moon": moon}
     return [entry(dataset, method, number) for method, number in numbers.items()]
 
 
-def moon(dataset: str, **more: Any) -> Experiment:
-    """MOON with the paper's best mu; what is given goes to the algorithm or, where it has none such, the experiment."""
+def moon(dataset: str, **hyperparameters: Any) -> Experiment:
+    """Return the paper's MOON experiment with other hyperparameters of MOON."""
     exp = preset(dataset, "moon")
-    own = {key: value for key, value in more.items() if hasattr(exp.algorithm, key)}
-    rest = {key: value for key, value in more.items() if key not in own}
-    return replace(exp, algorithm=replace(exp.algorithm, **own), **rest)
+    return replace(exp, algorithm=replace(exp.algorithm, **hyperparameters))
 
 
-def plain(dataset: str, method: str) -> str:
-    """Table 1 without its deviation, as the other tables repeat it."""
+def mean_accuracy(dataset: str, method: str) -> str:
+    """Return the number of Table 1 without its standard deviation, as other tables repeat it."""
     return SETTINGS[dataset].accuracy[method].split()[0]
 
 
-def small(exp: Experiment) -> Experiment:
-    """The same in seconds, on digits with a small network: a tenth of the rounds, half of the local epochs."""
+def shrink(exp: Experiment) -> Experiment:
+    """Return a version of the experiment that takes seconds: digits, a small network, few rounds.
+
+    Federated methods run a tenth of the rounds with half of the local epochs. SOLO trains for a
+    tenth of its epochs, and training on all data in one place for a tenth of its rounds.
+    """
     base = preset("digits", "fedavg")
-    alone = not exp.algorithm.federated or exp.parties == 1
-    epochs = exp.epochs // 10 if not exp.algorithm.federated else exp.epochs // 2
+    rounds, epochs = exp.rounds, exp.epochs
+    if exp.algorithm.federated:
+        rounds = max(3, rounds // 10)
+        if exp.parties > 1:
+            epochs = max(1, epochs // 2)
+    else:
+        epochs = max(1, epochs // 10)
     return replace(
         exp,
         dataset="digits",
         model=base.model,
         batch_size=base.batch_size,
         parties=min(exp.parties, 20),
-        rounds=exp.rounds if not exp.algorithm.federated else max(3, exp.rounds // 10),
-        epochs=max(1, exp.epochs if alone and exp.algorithm.federated else epochs),
+        rounds=rounds,
+        epochs=epochs,
         scale="small",
     )
 
 
-def experiments(entries: list[Entry]) -> Iterator[Experiment]:
-    """Each once."""
-    seen = set()
-    for e in entries:
-        for exp in e.trials.values():
-            if exp not in seen:
-                seen.add(exp)
-                yield exp
+def experiments(entries: list[Entry]) -> list[Experiment]:
+    """Return the experiments of these entries without repetitions."""
+    return list(dict.fromkeys(exp for entry in entries for exp in entry.trials.values()))

@@ -1,4 +1,7 @@
-"""`moonfl reproduce --list`: how long the targets take on this machine, from timing a few steps of each network."""
+"""`moonfl reproduce --list`: estimates of how long each target takes on this machine.
+
+A few training steps of each network are timed, and the number of steps of each run is known.
+"""
 
 import time
 from collections.abc import Callable
@@ -15,141 +18,146 @@ from ..data.cifar import CIFAR10, CIFAR100
 from ..data.digits import PREPARATION as DIGITS
 from ..data.tiny_imagenet import PREPARATION as TINY_IMAGENET
 from ..engines.base import num_cores
-from ..errors import unknown
 from ..experiment import Experiment
 from ..seeds import one_thread
 from ..task import make_task
-from .runner import Options, adapted, datasets, seeds_of
-from .targets import TARGETS
+from .options import Options, apply_options, check_dataset, seed_count, selected_datasets
+from .targets import TARGETS, Target, experiments
 
-FEW = 8  # samples of a first, careful step
-QUICK = 0.1  # seconds: where that step took less, whole batches are timed
-ENOUGH, MOST = 0.5, 100  # seconds of timing, and times
+TRIAL_BATCH = 8  # samples of a first step, which must not take long
+FAST = 0.1  # seconds; if the first step is faster, full batches are timed
+MEASURE_SECONDS = 0.5
+MAX_REPEATS = 100
 
 
 @dataclass(frozen=True)
-class Known:
-    samples: int  # of training
+class DataShape:
+    """What an estimate needs to know about a dataset."""
+
+    samples: int  # in the training set
     shape: tuple[int, ...]
     classes: int
     preparation: Preparation
 
 
 DATA = {
-    "digits": Known(1437, (1, 8, 8), 10, DIGITS),
-    "cifar10": Known(50_000, (3, 32, 32), 10, CIFAR10),
-    "cifar100": Known(50_000, (3, 32, 32), 100, CIFAR100),
-    "tiny-imagenet": Known(100_000, (3, 64, 64), 200, TINY_IMAGENET),
+    "digits": DataShape(1437, (1, 8, 8), 10, DIGITS),
+    "cifar10": DataShape(50_000, (3, 32, 32), 10, CIFAR10),
+    "cifar100": DataShape(50_000, (3, 32, 32), 100, CIFAR100),
+    "tiny-imagenet": DataShape(100_000, (3, 64, 64), 200, TINY_IMAGENET),
 }
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Processor seconds of a sample in training, and in each frozen model that MOON reads beside it."""
+    """CPU seconds per sample of a training step, and of each frozen model that MOON evaluates."""
 
     step: float
     frozen: float
 
 
+Costs = dict[tuple[str, str | None], Cost]  # by dataset and model
+
+
 def listing(options: Options) -> str:
-    """The targets with the number of runs and an estimate of their time here."""
+    """Return the targets with the number of runs and an estimate of their time here."""
+    check_dataset(options)
+    costs: Costs = {}
     lines = [f"{'target':14} {'runs':>5} {'estimate':>9}  what"]
-    costs: dict[tuple[str, str | None], Cost] = {}
-    known = {dataset for target in TARGETS.values() for dataset in target.datasets}
-    if options.dataset is not None and options.dataset not in known:
-        raise unknown("data set of the paper", options.dataset, known)
     for name, target in TARGETS.items():
-        wanted = set()
-        for dataset in datasets(name, options, required=False):
-            wanted |= {
-                exp for e in target.entries(dataset) for exp in adapted(e, options).trials.values()
-            }
-        trains = target.kind not in ("statistics", "distributions")
-        seeds = seeds_of(target, options) if trains else 0
-        workers = options.workers or num_cores()
-        total = (
-            sum(
-                estimate(exp, costs) / min(workers, exp.parties_per_round())
-                for exp in wanted
-                if trains
-            )
-            * seeds
-        )
-        runs = len(wanted) * seeds
-        lines.append(f"{name:14} {runs:5} {duration(total):>9}  {target.where}: {target.title}")
-    lines.append(
-        f"{options.seeds} seeds a setting; runs that several targets share are run once, and counted in each;"
-    )
-    lines.append("estimates are of training alone, on a machine that does nothing else")
-    lines.append(
-        "where ResNet-50 takes too long: --model simple-cnn, which the tables then say; --dataset, --scale small"
-    )
+        runs, total = target_cost(name, target, options, costs)
+        text = f"{target.reference}: {target.title}"
+        lines.append(f"{name:14} {runs:5} {duration(total):>9}  {text}")
+    lines += [
+        f"{options.seeds} seeds per setting; targets that share runs count them each, "
+        "but they are run once",
+        "estimates are for training alone, on a machine that is otherwise idle",
+        "if ResNet-50 takes too long: --model simple-cnn (the tables state it), "
+        "--dataset, --scale small",
+    ]
     return "\n".join(lines)
 
 
-def estimate(exp: Experiment, costs: dict[tuple[str, str | None], Cost]) -> float:
-    """Processor seconds of training."""
+def target_cost(name: str, target: Target, options: Options, costs: Costs) -> tuple[int, float]:
+    """Return the number of runs of a target and the seconds they take; 0 without training."""
+    if target.kind in ("statistics", "distributions"):
+        return 0, 0.0
+    entries = []
+    for dataset in selected_datasets(name, options, required=False):
+        entries += [apply_options(entry, options) for entry in target.entries(dataset)]
+    seeds = seed_count(target, options)
+    workers = options.workers or num_cores()
+    total = 0.0
+    for exp in experiments(entries):
+        total += seeds * estimate(exp, costs) / min(workers, exp.parties_per_round())
+    return len(experiments(entries)) * seeds, total
+
+
+def estimate(exp: Experiment, costs: Costs) -> float:
+    """Return the CPU seconds that training an experiment takes."""
     key = (exp.dataset, exp.model)
     if key not in costs:
         costs[key] = calibrate(exp)
     share = exp.parties_per_round() / exp.parties
-    passes = DATA[exp.dataset].samples * exp.epochs * exp.rounds * share
-    return passes * (costs[key].step + frozen_models(exp, share) * costs[key].frozen)
+    samples = DATA[exp.dataset].samples * exp.epochs * exp.rounds * share
+    return samples * (costs[key].step + frozen_models(exp, share) * costs[key].frozen)
 
 
 def frozen_models(exp: Experiment, share: float) -> float:
-    """Mean over rounds; a party has no more negatives than rounds it took part in."""
+    """Return how many frozen models are evaluated per sample, as a mean over rounds.
+
+    `share` is the share of parties in a round. A party has at most as many negatives as rounds
+    that it took part in, and the global model is used from the second round on.
+    """
     if not isinstance(exp.algorithm, MOON):
         return 0.0
-    if exp.algorithm.contrast == "l2":
-        number = 1.0
-    else:
-        growing = min(
-            exp.rounds, exp.algorithm.negatives / share
-        )  # rounds in which a party gains negatives
-        held = share * growing * (growing - 1) / 2 + exp.algorithm.negatives * (
-            exp.rounds - growing
-        )
-        number = (
-            held + exp.rounds - 1
-        ) / exp.rounds  # the global model is read from the second round on
-    changing = exp.augment and DATA[exp.dataset].preparation.augments
-    return (
-        number if changing else number / exp.epochs
-    )  # of samples that always look alike, once a round
+    number = 1.0
+    if exp.algorithm.contrast != "l2":
+        limit = exp.algorithm.negatives
+        growing = min(exp.rounds, limit / share)  # rounds until a party has all of its negatives
+        negatives = share * growing * (growing - 1) / 2 + limit * (exp.rounds - growing)
+        number = (negatives + exp.rounds - 1) / exp.rounds
+    if exp.augment and DATA[exp.dataset].preparation.augments:
+        return number
+    return number / exp.epochs  # samples do not change, so they are evaluated once per round
 
 
 def calibrate(exp: Experiment) -> Cost:
-    """From steps on noise of the data's shape, with our kernels and one thread, as workers take them."""
+    """Measure the cost of training steps with our kernels and one thread, as in a worker."""
     with one_thread():
-        few = measure(exp, FEW)
-        return few if few.step * FEW > QUICK else measure(exp, exp.batch_size)
+        cost = measure(exp, TRIAL_BATCH)
+        if cost.step * TRIAL_BATCH <= FAST:
+            cost = measure(exp, exp.batch_size)
+    return cost
 
 
 def measure(exp: Experiment, batch: int) -> Cost:
-    known = DATA[exp.dataset]
-    pixels = torch.randint(0, 256, (batch, *known.shape), dtype=torch.uint8)
-    made = Examples(pixels, torch.arange(batch) % known.classes)
-    data = Dataset(made, made, tuple(map(str, range(known.classes))), known.preparation)
-    plain, moon = (
-        replace(exp, algorithm=method, parties=1, partition="iid") for method in (FedAvg(), MOON())
-    )
-    task, rng, rows = make_task(plain, data), seeds.rng(0, "augmentation"), torch.arange(batch)
-    times = {
-        "plain": quickest(step_of(plain, task, torch.channels_last, native=True, batch=batch)),
-        "moon": quickest(step_of(moon, task, torch.channels_last, native=True, batch=batch)),
-        "prepare": quickest(
-            lambda: task.preparation.batch(made.x, rows, rng if exp.augment else None)
-        ),
-    }
-    frozen = max(0.0, times["moon"] - times["plain"]) / 2  # the global model and one negative
-    return Cost((times["plain"] + times["prepare"]) / batch, frozen / batch)
+    """Measure the cost of training steps on noise of the dataset's shape."""
+    shape = DATA[exp.dataset]
+    pixels = torch.randint(0, 256, (batch, *shape.shape), dtype=torch.uint8)
+    examples = Examples(pixels, torch.arange(batch) % shape.classes)
+    classes = tuple(str(k) for k in range(shape.classes))
+    data = Dataset(examples, examples, classes, shape.preparation)
+    fedavg = replace(exp, algorithm=FedAvg(), parties=1, partition="iid")
+    moon = replace(fedavg, algorithm=MOON())
+    task = make_task(fedavg, data)
+    rows = torch.arange(batch)
+    rng = seeds.rng(0, "augmentation") if exp.augment else None
+    layout = torch.channels_last
+    step = fastest(step_of(fedavg, task, layout, native=True, batch=batch))
+    moon_step = fastest(step_of(moon, task, layout, native=True, batch=batch))
+    prepare = fastest(lambda: task.preparation.batch(examples.x, rows, rng))
+    frozen = max(0.0, moon_step - step) / 2  # the global model and one negative
+    return Cost(step=(step + prepare) / batch, frozen=frozen / batch)
 
 
-def quickest(work: Callable[[], object]) -> float:
-    """Processor seconds, so that other work on the machine hardly counts; the first time is to warm up."""
+def fastest(work: Callable[[], object]) -> float:
+    """Return the lowest CPU seconds of several calls; the first call only warms up.
+
+    CPU seconds hardly depend on other work on the machine.
+    """
     times: list[float] = []
-    while sum(times) < ENOUGH and len(times) < MOST:
+    while sum(times) < MEASURE_SECONDS and len(times) < MAX_REPEATS:
         start = time.process_time()
         work()
         times.append(time.process_time() - start)
@@ -157,6 +165,7 @@ def quickest(work: Callable[[], object]) -> float:
 
 
 def duration(seconds: float) -> str:
+    """Return a duration in the largest unit of which it has at least two."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -1,8 +1,9 @@
-"""The figures of the paper's targets, from the facts of finished runs."""
+"""The figures of the paper's targets, drawn from finished runs."""
 
 import re
 from collections.abc import Iterator
 
+from ..experiment import Experiment
 from ..report.curves import accuracy_curves
 from ..report.groups import group_runs
 from ..report.rendering import Picture
@@ -10,86 +11,104 @@ from ..report.setting_curves import accuracy_by_setting
 from ..report.statistics import MeanStd
 from ..report.tsne import tsne_panels
 from .tables import Runs, reported
-from .targets import Entry, Target
+from .targets import Entry, Target, experiments
 
 
 def pictures(
-    target: Target, stem: str, on: str, entries: list[Entry], runs: Runs, small: bool
+    target: Target, stem: str, subtitle: str, entries: list[Entry], runs: Runs, *, small: bool
 ) -> Iterator[Picture]:
-    """`on` says the data set and what is not as in the paper."""
+    """Yield the figures of a target; `subtitle` names the dataset and differences to the paper."""
     if not any(runs.values()):
         return
     if target.figure == "rounds":
-        yield from by_round(stem, on, entries, runs)
+        yield from by_round(stem, subtitle, entries, runs)
     elif target.figure == "models":
-        yield four_models(stem, (target.title, on), entries, runs)
+        yield four_models(stem, (target.title, subtitle), entries, runs)
     elif target.figure:
-        yield by_value(target, stem, on, entries, runs, small)
+        titles = (target.title, subtitle)
+        columns = list(dict.fromkeys(entry.column for entry in entries))
+        if len(columns) > 1:
+            yield by_column(stem, titles, target.figure, entries, runs)
+        else:
+            yield by_row(stem, titles, entries, runs, axis=target.figure, small=small)
 
 
-def by_round(stem: str, on: str, entries: list[Entry], runs: Runs) -> Iterator[Picture]:
-    """A figure for each number of parties, SOLO's level in it."""
-    found = [exp for e in entries for exp in e.trials.values() if runs.get(exp)]
-    scales = list(
-        dict.fromkeys(
-            (exp.parties_per_round(), exp.parties) for exp in found if exp.algorithm.federated
-        )
-    )
-    for chosen, parties in scales:
-        there = [
+def by_round(stem: str, subtitle: str, entries: list[Entry], runs: Runs) -> Iterator[Picture]:
+    """Yield one figure of accuracy per round for each number of parties, with SOLO's level."""
+    finished = [exp for exp in experiments(entries) if runs.get(exp)]
+    scales = list(dict.fromkeys(scale(exp) for exp in finished if exp.algorithm.federated))
+    for per_round, parties in scales:
+        shown = [
             exp
-            for exp in dict.fromkeys(found)
+            for exp in finished
             if exp.parties == parties
-            and (not exp.algorithm.federated or exp.parties_per_round() == chosen)
+            and (not exp.algorithm.federated or exp.parties_per_round() == per_round)
         ]
-        groups, _ = group_runs([run for exp in there for run in runs[exp].values()])
-        many = len(scales) > 1
-        who = (
-            f" · {parties} parties" + (f", {chosen} a round" if chosen < parties else "")
-            if many
-            else ""
-        )
-        yield accuracy_curves(
-            stem + (f"-{chosen}-of-{parties}-parties" if many else ""), groups, f"{on}{who}"
-        )
+        groups, _ = group_runs([run for exp in shown for run in runs[exp].values()])
+        if len(scales) == 1:
+            yield accuracy_curves(stem, groups, subtitle)
+            continue
+        text = f"{subtitle} · {parties} parties"
+        if per_round < parties:
+            text += f", {per_round} per round"
+        yield accuracy_curves(f"{stem}-{per_round}-of-{parties}-parties", groups, text)
 
 
-def by_value(
-    target: Target, stem: str, on: str, entries: list[Entry], runs: Runs, small: bool
+def scale(exp: Experiment) -> tuple[int, int]:
+    """Return the number of parties per round and of all parties."""
+    return exp.parties_per_round(), exp.parties
+
+
+def by_column(
+    stem: str, titles: tuple[str, str], axis: str, entries: list[Entry], runs: Runs
 ) -> Picture:
-    """Across are the columns, a line a method; where there is one column its rows, beside the paper's."""
-    columns = list(dict.fromkeys(e.column for e in entries))
-    if len(columns) > 1:
-        rows = dict.fromkeys(e.row for e in entries)
-        shown = {(e.row, e.column): reported(e, runs) for e in entries}
-        lines = {row: [shown.get((row, column)) for column in columns] for row in rows}
-        return accuracy_by_setting(
-            stem, (target.title, on), target.figure, [value_in(c) for c in columns], lines
-        )
-    lines = {"MOON": [reported(e, runs) for e in entries]}
-    if not small and all(e.paper for e in entries):
-        lines = {
-            "ours": lines["MOON"],
-            "paper": [MeanStd(float(e.paper) / 100, None, 1) for e in entries],
-        }
-    best = "" if small else next((value_in(e.row) for e in entries if e.best), "")
+    """Return a figure with the table's columns on the x axis and one line per row."""
+    columns = list(dict.fromkeys(entry.column for entry in entries))
+    values = {(entry.row, entry.column): reported(entry, runs) for entry in entries}
+    lines = {
+        row: [values.get((row, column)) for column in columns]
+        for row in dict.fromkeys(entry.row for entry in entries)
+    }
+    return accuracy_by_setting(stem, titles, axis, [value_of(column) for column in columns], lines)
+
+
+def by_row(
+    stem: str,
+    titles: tuple[str, str],
+    entries: list[Entry],
+    runs: Runs,
+    *,
+    axis: str,
+    small: bool,
+) -> Picture:
+    """Return a figure with the table's rows on the x axis: our accuracy and the paper's."""
+    ours = [reported(entry, runs) for entry in entries]
+    lines = {"MOON": ours}
+    best = ""
+    if not small:
+        best = next((value_of(entry.row) for entry in entries if entry.best), "")
+        if all(entry.paper for entry in entries):
+            paper: list[MeanStd | None] = [
+                MeanStd(float(entry.paper) / 100, None, 1) for entry in entries
+            ]
+            lines = {"ours": ours, "paper": paper}
     return accuracy_by_setting(
-        stem, (target.title, on), target.figure, [value_in(e.row) for e in entries], lines, best
+        stem, titles, axis, [value_of(entry.row) for entry in entries], lines, best
     )
 
 
-def value_in(text: str) -> str:
-    """`E = 5` and `tau 0.5` without what the axis says."""
+def value_of(text: str) -> str:
+    """Return the value in a text such as `E = 5` or `tau 0.5`; the axis names the setting."""
     return re.sub(r"^\D*(?=\d)", "", text)
 
 
 def four_models(stem: str, titles: tuple[str, str], entries: list[Entry], runs: Runs) -> Picture:
-    """The motivation: a t-SNE of z under each model, a point a test sample."""
+    """Return the motivation's figure: a t-SNE of z under each model, one point per test sample."""
     maps = {}
-    for e in entries:
-        for run in [*runs.get(e.trials[""], {}).values()][:1]:
-            stored = run.final.get("tsne") or {}
-            points = stored.get("local" if e.row.endswith("a local model") else "points") or []
-            maps[e.row] = points, stored.get("labels", [])
+    for entry in entries:
+        for run in list(runs.get(entry.trials[""], {}).values())[:1]:
+            tsne = run.final.get("tsne") or {}
+            key = "local" if entry.row.endswith("a local model") else "points"
+            maps[entry.row] = tsne.get(key) or [], tsne.get("labels", [])
             names = (run.partition or {}).get("classes", [])
     return tsne_panels(stem, titles, maps, names)

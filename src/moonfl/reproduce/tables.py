@@ -1,4 +1,4 @@
-"""The paper's numbers and ours beside each other, from the facts of finished runs."""
+"""Tables that compare the paper's numbers with ours, from the round records of finished runs."""
 
 import math
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from ..report.statistics import MeanStd, Reach, bytes_sent, mean_std, reach_targ
 from ..report.tables import Column, Table, byte_size, integer, percent, points, significant_digits
 from .targets import TARGETS, Entry, Target
 
-Runs = dict[Experiment, dict[int, Run]]  # by experiment (its seed 0) and seed
-CHOSEN = "chosen on test data, as in the paper"
+Runs = dict[Experiment, dict[int, Run]]  # by experiment (its seed is 0), then by seed
+SELECTED = "selected on test data, as in the paper"
 FEDAVG = ("FedAvg", "none (FedAvg)", "0 (FedAvg)")  # rows that the others are compared with
 DIVERGED = "diverged"
 FIGURE_ONLY = "figure only"  # the paper prints no number
@@ -23,21 +23,24 @@ BEST = f"its best, {FIGURE_ONLY}"
 
 
 def setting(name: str, dataset: str, entries: list[Entry], small: bool) -> str:
-    """What differs from the paper's setting, to stand in the title; empty where nothing does."""
+    """Return what differs from the paper's setting, for the title; empty if nothing differs."""
     if small:
         return SMALL_SCALE
-    papers = [exp for e in TARGETS[name].entries(dataset) for exp in e.trials.values()]
-    ours = [exp for e in entries for exp in e.trials.values()]
+    theirs = [exp for entry in TARGETS[name].entries(dataset) for exp in entry.trials.values()]
+    ours = [exp for entry in entries for exp in entry.trials.values()]
     notes = []
     for key in ("model", "rounds"):
-        changed = {(getattr(a, key), getattr(b, key)) for a, b in zip(ours, papers, strict=True)}
-        notes += [f"{key} {a}, not the paper's {b}" for a, b in sorted(changed, key=str) if a != b]
+        pairs = {(getattr(a, key), getattr(b, key)) for a, b in zip(ours, theirs, strict=True)}
+        for own, paper in sorted(pairs, key=str):
+            if own != paper:
+                notes.append(f"{key} {own}, not the paper's {paper}")
     return "; ".join(notes)
 
 
 def tables(
-    target: Target, stem: str, title: str, entries: list[Entry], runs: Runs, small: bool
+    target: Target, stem: str, title: str, entries: list[Entry], runs: Runs, *, small: bool
 ) -> Iterator[Table]:
+    """Yield the tables of a target; a figure of t-SNE has none."""
     if target.kind == "tsne":
         return
     if target.kind == "rounds":
@@ -46,168 +49,178 @@ def tables(
         yield seconds(stem, title, entries, runs, small)
     else:
         yield accuracies(stem, title, entries, runs, small)
-        if any(len(e.trials) > 1 for e in entries):
+        if any(len(entry.trials) > 1 for entry in entries):
             yield grid(stem, title, entries, runs)
 
 
-def value(run: Run, at: int | None) -> float:
-    return float(run.rounds[(at or len(run.rounds)) - 1]["accuracy"])
+def accuracy_at(run: Run, at: int | None) -> float:
+    """Return the accuracy after round `at`, or after the last round."""
+    number = at or len(run.rounds)
+    return float(run.rounds[number - 1]["accuracy"])
 
 
 def by_seed(entry: Entry, label: str, runs: Runs) -> dict[int, float]:
-    return {
-        seed: value(run, entry.at)
-        for seed, run in sorted(runs.get(entry.trials[label], {}).items())
-    }
+    """Return the accuracy of one trial for each seed that finished."""
+    finished = runs.get(entry.trials[label], {})
+    return {seed: accuracy_at(run, entry.at) for seed, run in sorted(finished.items())}
 
 
 def best(entry: Entry, runs: Runs) -> str:
-    """The setting with the highest mean, of those that most seeds came through."""
+    """Return the trial with the highest mean among those with the most finished seeds."""
 
     def rank(label: str) -> tuple[int, float]:
-        found = [*by_seed(entry, label, runs).values()]
-        return len(found), float(np.mean(found or [0.0]))
+        values = list(by_seed(entry, label, runs).values())
+        return len(values), float(np.mean(values or [0.0]))
 
     return max(entry.trials, key=rank)
 
 
 def diverged(entries: list[Entry], runs: Runs, seeds: int) -> str:
-    """Which of the runs that were wanted are in no number, for they led nowhere."""
-    lost = {
-        exp: " ".join(filter(None, (e.row, e.column.removeprefix("accuracy"), label)))
-        + f" (seed {missing})"
-        for e in entries
-        for label, exp in e.trials.items()
-        if (
-            missing := ", ".join(
-                str(seed) for seed in range(seeds) if seed not in runs.get(exp, {})
-            )
-        )
-    }
-    return f"diverged, and in no mean: {'; '.join(lost.values())}" if lost else ""
+    """Return a note that names the diverged runs, which no mean includes."""
+    notes: dict[Experiment, str] = {}
+    for entry in entries:
+        for label, exp in entry.trials.items():
+            missing = [str(seed) for seed in range(seeds) if seed not in runs.get(exp, {})]
+            if missing:
+                parts = (entry.row, entry.column.removeprefix("accuracy"), label)
+                name = " ".join(filter(None, parts))
+                notes[exp] = f"{name} (seed {', '.join(missing)})"
+    return f"diverged, and in no mean: {'; '.join(notes.values())}" if notes else ""
 
 
 def reported(entry: Entry, runs: Runs) -> MeanStd | None:
-    """Mean and deviation of the best setting: over seeds, for SOLO over parties as in the paper; None: diverged."""
+    """Return mean and standard deviation of the best trial, or None if all of it diverged.
+
+    The standard deviation is over seeds; for SOLO it is over parties, as in the paper.
+    """
     label = best(entry, runs)
-    return solo_spread(runs.get(entry.trials[label], {})) or mean_std(
-        by_seed(entry, label, runs).values()
-    )
+    over_parties = solo_mean_std(runs.get(entry.trials[label], {}))
+    return over_parties or mean_std(by_seed(entry, label, runs).values())
 
 
 def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
-    """paper | ours | difference, and the difference from FedAvg paired by seed."""
+    """Return the table paper | ours | difference | difference from FedAvg paired by seed."""
     fedavg = {e.column: by_seed(e, "", runs) for e in entries if e.row in FEDAVG}
-    rows = []
-    for e in entries:
-        label = best(e, runs)
-        ours = by_seed(e, label, runs)
-        shown = reported(e, runs)
-        paper = float(e.paper.split()[0]) / 100 if e.paper else None
-        gap = shown.mean - paper if shown is not None and paper is not None and not small else None
-        base = fedavg.get(e.column, {})
-        paired = (
-            None if e.row in FEDAVG else mean_std([ours[s] - base[s] for s in ours if s in base])
-        )
-        chosen = f"{label} ({CHOSEN})" if len(e.trials) > 1 else label
-        rows.append(
-            (
-                e.row,
-                e.column,
-                chosen,
-                e.paper or (BEST if e.best else FIGURE_ONLY),
-                shown or DIVERGED,
-                gap,
-                paired,
-                len(ours),
-            )
-        )
-    paper_name = "paper, % (another setting)" if small else "paper, %"
+    rows = [accuracy_row(e, runs, fedavg.get(e.column, {}), small) for e in entries]
     columns = (
         Column("method"),
         Column("case"),
         Column("setting"),
-        Column(paper_name),
+        Column("paper, % (another setting)" if small else "paper, %"),
         Column("ours, %", percent),
         Column("difference", points),
         Column("minus FedAvg", points),
         Column("seeds", integer),
     )
     notes = ["ours: mean ± standard deviation (n - 1) over seeds"]
-    if any(
-        "accuracy_std" in run.rounds[-1] for of_seed in runs.values() for run in of_seed.values()
-    ):
+    if any(has_parties_std(run) for seeds in runs.values() for run in seeds.values()):
         notes.append("for SOLO, as in the paper, over parties (n), mean of the seeds")
     if any(row[6] is not None for row in rows):
         notes.append(
-            "minus FedAvg: mean ± standard deviation of the differences between runs of one seed, which share "
-            "first weights and (but SOLO) batches"
+            "minus FedAvg: mean ± standard deviation of the differences between runs of one seed, "
+            "which share initial weights and (but SOLO) batches"
         )
     return without_empty(Table(stem, title, columns, rows, "; ".join(notes)))
 
 
-def solo_spread(of_seed: dict[int, Run]) -> MeanStd | None:
-    """Mean and deviation over parties, as the paper gives them for SOLO; None for other methods."""
-    facts = [run.rounds[-1] for run in of_seed.values()]
-    if not facts or not all("accuracy_std" in fact for fact in facts):
-        return None
-    mean, deviation = (
-        float(np.mean([fact[key] for fact in facts])) for key in ("accuracy", "accuracy_std")
+def accuracy_row(
+    entry: Entry, runs: Runs, fedavg: dict[int, float], small: bool
+) -> tuple[object, ...]:
+    """Return the row of an entry in the table of accuracies."""
+    label = best(entry, runs)
+    ours = by_seed(entry, label, runs)
+    shown = reported(entry, runs)
+    difference = None
+    if shown is not None and entry.paper and not small:
+        difference = shown.mean - float(entry.paper.split()[0]) / 100
+    paired = None
+    if entry.row not in FEDAVG:
+        paired = mean_std([value - fedavg[seed] for seed, value in ours.items() if seed in fedavg])
+    return (
+        entry.row,
+        entry.column,
+        f"{label} ({SELECTED})" if len(entry.trials) > 1 else label,
+        entry.paper or (BEST if entry.best else FIGURE_ONLY),
+        shown or DIVERGED,
+        difference,
+        paired,
+        len(ours),
     )
-    return MeanStd(mean, deviation, len(facts))
+
+
+def has_parties_std(run: Run) -> bool:
+    """Return True if the run records a standard deviation over parties, as SOLO does."""
+    return "accuracy_std" in run.rounds[-1]
+
+
+def solo_mean_std(runs: dict[int, Run]) -> MeanStd | None:
+    """Return mean and std over parties, averaged over seeds; None for methods other than SOLO."""
+    if not runs or not all(has_parties_std(run) for run in runs.values()):
+        return None
+    last = [run.rounds[-1] for run in runs.values()]
+    mean = float(np.mean([record["accuracy"] for record in last]))
+    std = float(np.mean([record["accuracy_std"] for record in last]))
+    return MeanStd(mean, std, len(last))
 
 
 def grid(stem: str, title: str, entries: list[Entry], runs: Runs) -> Table:
-    """Every setting that was tried; the best is marked."""
+    """Return the table of every setting that was tried; the best is marked."""
     rows: list[tuple[Any, ...]] = []
     marked = set()
-    for e in entries:
-        for label in e.trials if len(e.trials) > 1 else ():
-            if label == best(e, runs):
+    for entry in entries:
+        if len(entry.trials) == 1:
+            continue
+        best_label = best(entry, runs)
+        for label in entry.trials:
+            note = ""
+            if label == best_label:
                 marked.add((len(rows), 2))
-            chosen = CHOSEN if label == best(e, runs) else ""
-            rows.append(
-                (e.row, label, mean_std(by_seed(e, label, runs).values()) or DIVERGED, chosen)
-            )
-    columns = (Column("method"), Column("setting"), Column("ours, %", percent), Column(""))
+                note = SELECTED
+            shown = mean_std(by_seed(entry, label, runs).values())
+            rows.append((entry.row, label, shown or DIVERGED, note))
     return Table(
-        f"{stem}-grid", f"{title}: every setting tried", columns, rows, marked=frozenset(marked)
+        name=f"{stem}-grid",
+        title=f"{title}: every setting tried",
+        columns=(Column("method"), Column("setting"), Column("ours, %", percent), Column("")),
+        rows=rows,
+        marked=frozenset(marked),
     )
 
 
 def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
-    """Per seed: the first round at FedAvg's final accuracy of that seed, and what all parties sent and got until then.
+    """Return the table of rounds to FedAvg's final accuracy, and of bytes sent until then.
 
-    FedAvg counts as all of its rounds, as in the paper; the last speed-up counts its first round at that accuracy.
+    Each seed is compared with FedAvg of the same seed. FedAvg itself counts as all of its rounds,
+    as in the paper. The last speed-up counts FedAvg's first round at that accuracy instead.
     """
-    base = next(e for e in entries if e.row == "FedAvg")
-    fedavg, length = by_seed(base, "", runs), base.trials[""].rounds
-    facts_of = {
-        e.row: {
-            seed: run.rounds
-            for seed, run in sorted(runs.get(e.trials[""], {}).items())
-            if seed in fedavg
-        }
-        for e in entries
-    }
-    touched = {
-        seed: hit.round
-        for seed, facts in facts_of["FedAvg"].items()
-        if (hit := reach_target(facts, fedavg[seed]))
-    }
+    base = next(entry for entry in entries if entry.row == "FedAvg")
+    length = base.trials[""].rounds
+    goals = by_seed(base, "", runs)
+    fedavg = first_rounds(base, goals, runs)
+    first_hits = {seed: hit.round for seed, hit in fedavg.items() if hit is not None}
     rows = []
-    for e in entries:
-        there = facts_of[e.row]
-        hits = [reach_target(facts, fedavg[seed]) for seed, facts in there.items()]
-        from_touch = mean_std(
-            [touched[seed] / h.round if h else None for seed, h in zip(there, hits, strict=True)]
+    for entry in entries:
+        hits = first_rounds(entry, goals, runs)
+        speed_ups = {seed: length / hit.round for seed, hit in hits.items() if hit}
+        earlier = {seed: first_hits[seed] / hit.round for seed, hit in hits.items() if hit}
+        if entry is base:
+            speed_ups = dict.fromkeys(hits, 1.0)
+            hits = {
+                seed: Reach(length, bytes_sent(runs[base.trials[""]][seed].rounds)) for seed in hits
+            }
+        numbers, amounts = rounds_and_bytes(list(hits.values()))
+        rows.append(
+            (
+                entry.row,
+                entry.paper,
+                paper_speed_up(base, entry),
+                numbers,
+                mean_std(speed_ups.values()),
+                mean_std(earlier.values()),
+                amounts,
+                len(hits),
+            )
         )
-        if e is base:
-            hits = [Reach(length, bytes_sent(facts)) for facts in there.values()]
-        speed = mean_std([length / h.round if h else None for h in hits])
-        papers = one_place(int(base.paper) / int(e.paper)) if e.paper.isdecimal() else "<1"
-        first, bytes_until = rounds_and_bytes(hits)
-        rows.append((e.row, e.paper, papers, first, speed, from_touch, bytes_until, len(hits)))
     other = " (another setting)" if small else ""
     columns = (
         Column("method"),
@@ -219,82 +232,122 @@ def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool)
         Column("sent both ways until then", byte_size),
         Column("seeds", integer),
     )
-    note = "speed-up: FedAvg's rounds over the method's, mean ± deviation over the seeds that reached it"
-    if touched:
-        at = ", ".join(map(str, touched.values()))
-        note += f". FedAvg counts as all {length}, as in the paper; from FedAvg's first: as the round in which "
-        note += f"it first had its last accuracy ({at})"
-    return Table(stem, title, columns, rows, note)
+    return Table(stem, title, columns, rows, rounds_note(length, list(first_hits.values())))
 
 
-def one_place(number: float) -> str:
-    """A half goes up, as in the paper."""
+def first_rounds(entry: Entry, goals: dict[int, float], runs: Runs) -> dict[int, Reach | None]:
+    """Return by seed when the entry's run first reached the goal of that seed."""
+    finished = sorted(runs.get(entry.trials[""], {}).items())
+    return {seed: reach_target(run.rounds, goals[seed]) for seed, run in finished if seed in goals}
+
+
+def paper_speed_up(base: Entry, entry: Entry) -> str:
+    """Return the speed-up over FedAvg that the paper prints."""
+    if not entry.paper.isdecimal():
+        return "<1"
+    return one_decimal(int(base.paper) / int(entry.paper))
+
+
+def rounds_note(length: int, first_hits: list[int]) -> str:
+    """Return the note that explains the two speed-ups."""
+    note = (
+        "speed-up: FedAvg's rounds over the method's, mean ± standard deviation over the seeds "
+        "that reached it"
+    )
+    if first_hits:
+        note += (
+            f". FedAvg counts as all {length}, as in the paper; from FedAvg's first: as the round "
+            f"in which it first had its last accuracy ({', '.join(map(str, first_hits))})"
+        )
+    return note
+
+
+def one_decimal(number: float) -> str:
+    """Return the number with one decimal; a half is rounded up, as in the paper."""
     return f"{math.floor(10 * number + 0.5) / 10:.1f}"
 
 
 def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool) -> Table:
-    """Rounds after the first; machines differ, so what compares is the ratio to FedAvg."""
-    found = {
-        e.row: mean_std(
-            [
-                np.mean([f.get("seconds", np.nan) for f in run.rounds[1:] or run.rounds])
-                for run in runs.get(e.trials[""], {}).values()
-            ]
-        )
-        for e in entries
-    }
-    ours, papers = found["FedAvg"], float(next(e.paper for e in entries if e.row == "FedAvg"))
+    """Return the table of seconds per round, without the first round.
+
+    Machines differ, so the ratio to FedAvg is what can be compared.
+    """
+    measured = {entry.row: mean_seconds(runs.get(entry.trials[""], {})) for entry in entries}
+    ours = measured["FedAvg"]
+    (paper,) = (float(entry.paper) for entry in entries if entry.row == "FedAvg")
     rows: list[tuple[Any, ...]] = []
-    for e in entries:
-        mean = found[e.row]
-        ratio = mean.mean / ours.mean if mean is not None and ours is not None else None
-        count = mean.count if mean is not None else 0
-        rows.append((e.row, e.paper, mean or DIVERGED, float(e.paper) / papers, ratio, count))
-    paper_name = "paper, s (V100, another setting)" if small else "paper, s (V100)"
+    for entry in entries:
+        mean = measured[entry.row]
+        rows.append(
+            (
+                entry.row,
+                entry.paper,
+                mean or DIVERGED,
+                float(entry.paper) / paper,
+                mean.mean / ours.mean if mean is not None and ours is not None else None,
+                mean.count if mean is not None else 0,
+            )
+        )
     columns = (
         Column("method"),
-        Column(paper_name),
+        Column("paper, s (V100, another setting)" if small else "paper, s (V100)"),
         Column("ours, s", significant_digits),
         Column("paper / FedAvg", significant_digits),
         Column("ours / FedAvg", significant_digits),
         Column("seeds", integer),
     )
-    note = "a whole round: training, averaging, evaluation; not the first, where MOON has no second term"
-    if all(len(run.rounds) == 1 for of_seed in runs.values() for run in of_seed.values()):
+    note = (
+        "a whole round: training, averaging, evaluation; not the first, where MOON has no "
+        "second term"
+    )
+    if all(len(run.rounds) == 1 for seeds in runs.values() for run in seeds.values()):
         note = (
             "the first round alone: training, averaging, evaluation; MOON has no second term in it"
         )
     return Table(stem, title, columns, rows, note)
 
 
+def mean_seconds(runs: dict[int, Run]) -> MeanStd | None:
+    """Return mean and std over seeds of the mean time of a round after the first."""
+    means = []
+    for run in runs.values():
+        records = run.rounds[1:] or run.rounds
+        means.append(np.mean([record.get("seconds", np.nan) for record in records]))
+    return mean_std(means)
+
+
 def statistics(stem: str, entries: list[Entry], ours: list[str], small: bool) -> Table:
+    """Return the table of the numbers of samples."""
     columns = (
-        Column("data set"),
-        Column("what"),
-        Column("paper (of another)" if small else "paper"),
+        Column("dataset"),
+        Column("number"),
+        Column("paper (another dataset)" if small else "paper"),
         Column("ours"),
     )
-    rows = [
-        ("digits" if small else e.row, e.column, e.paper, own)
-        for e, own in zip(entries, ours, strict=True)
-    ]
-    return Table(
-        stem,
-        f"Samples, mean and deviation over parties{f' ({SMALL_SCALE})' if small else ''}",
-        columns,
-        rows,
-    )
+    rows = []
+    for entry, number in zip(entries, ours, strict=True):
+        dataset = "digits" if small else entry.row
+        rows.append((dataset, entry.column, entry.paper, number))
+    title = "Samples, mean ± standard deviation over parties"
+    if small:
+        title += f" ({SMALL_SCALE})"
+    return Table(stem, title, columns, rows)
 
 
 def without_empty(table: Table) -> Table:
-    """Columns in which nothing stands, or only the one word, say nothing."""
-    keep = [
+    """Return the table without columns that are empty or only repeat the word "accuracy"."""
+    kept = [
         k
         for k in range(len(table.columns))
         if k == 0 or any(row[k] not in (None, "", "accuracy") for row in table.rows)
     ]
+    return select_columns(table, kept)
+
+
+def select_columns(table: Table, numbers: list[int]) -> Table:
+    """Return the table with only these columns."""
     return replace(
         table,
-        columns=tuple(table.columns[k] for k in keep),
-        rows=[tuple(row[k] for k in keep) for row in table.rows],
+        columns=tuple(table.columns[k] for k in numbers),
+        rows=[tuple(row[k] for k in numbers) for row in table.rows],
     )

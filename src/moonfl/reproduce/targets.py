@@ -1,92 +1,125 @@
-"""Every table and figure of the paper as experiments, with the paper's number beside each."""
+"""The table of targets: every table and figure of the paper by the name that the CLI uses."""
 
-from . import appendix
-from . import main_part as main
-from .entries import DATASETS, Entry, Target, experiments, preset, small
+from . import appendix, main_text
+from .entries import DATASETS, Entry, Target, experiments, preset, shrink
 
-__all__ = ["DATASETS", "TARGETS", "Entry", "Target", "experiments", "preset", "small"]
+__all__ = ["DATASETS", "TARGETS", "Entry", "Target", "experiments", "preset", "shrink"]
 
 TARGETS = {
-    "table1": Target("Table 1", "Top-1 accuracy of all methods", main.table1),
+    "table1": Target(
+        reference="Table 1",
+        title="Top-1 accuracy of all methods",
+        entries=main_text.table1,
+    ),
     "curves": Target(
-        "Figure: communication",
-        "Accuracy in each round",
-        main.curves,
+        reference="Figure: communication",
+        title="Accuracy in each round",
+        entries=main_text.curves,
         kind="curves",
         figure="rounds",
     ),
     "rounds": Target(
-        "Table: communication", "Rounds to FedAvg's final accuracy", main.rounds, kind="rounds"
+        reference="Table: communication",
+        title="Rounds to FedAvg's final accuracy",
+        entries=main_text.rounds,
+        kind="rounds",
     ),
     "epochs": Target(
-        "Figure: local epochs",
-        "Accuracy by the number of local epochs",
-        main.epochs,
+        reference="Figure: local epochs",
+        title="Accuracy by the number of local epochs",
+        entries=main_text.epochs,
         figure="local epochs E",
     ),
     "scalability": Target(
-        "Table: scalability",
-        "50 parties, and 100 of which 20 a round",
-        main.scalability,
-        ("cifar100",),
+        reference="Table: scalability",
+        title="50 parties, and 100 parties with 20 per round",
+        entries=main_text.scalability,
+        datasets=("cifar100",),
         figure="rounds",
     ),
     "heterogeneity": Target(
-        "Table: heterogeneity", "Accuracy by beta", main.heterogeneity, ("cifar100",), figure="beta"
+        reference="Table: heterogeneity",
+        title="Accuracy by beta",
+        entries=main_text.heterogeneity,
+        datasets=("cifar100",),
+        figure="beta",
     ),
-    "loss": Target("Table: loss function", "Second term of the local loss", main.loss),
+    "loss": Target(
+        reference="Table: loss function",
+        title="Second term of the local loss",
+        entries=main_text.loss,
+    ),
     "head": Target(
-        "Appendix: projection head",
-        "With and without projection head",
-        appendix.head,
-        ("cifar10", "cifar100"),
+        reference="Appendix: projection head",
+        title="With and without projection head",
+        entries=appendix.head,
+        datasets=("cifar10", "cifar100"),
     ),
     "iid": Target(
-        "Appendix: IID partition", "Accuracy on an IID partition", appendix.iid, ("cifar10",)
+        reference="Appendix: IID partition",
+        title="Accuracy on an IID partition",
+        entries=appendix.iid,
+        datasets=("cifar10",),
     ),
-    "mu": Target("Appendix: effect of mu", "MOON by mu", appendix.mu, figure="mu"),
-    "fedprox-mu": Target("Section 4.2", "FedProx tuned over its grid", main.fedprox_mu),
+    "mu": Target(
+        reference="Appendix: effect of mu",
+        title="MOON by mu",
+        entries=appendix.mu,
+        figure="mu",
+    ),
+    "fedprox-mu": Target(
+        reference="Section 4.2",
+        title="FedProx tuned over its grid",
+        entries=main_text.fedprox_mu,
+    ),
     "temperature": Target(
-        "Appendix: temperature",
-        "MOON by temperature",
-        appendix.temperature,
+        reference="Appendix: temperature",
+        title="MOON by temperature",
+        entries=appendix.temperature,
         figure="temperature tau",
     ),
     "dimension": Target(
-        "Appendix: output dimension",
-        "MOON by output dimension of the head",
-        appendix.dimension,
+        reference="Appendix: output dimension",
+        title="MOON by output dimension of the head",
+        entries=appendix.dimension,
         figure="output dimension of the head",
     ),
-    "fedavgm": Target("Appendix: FedAvgM", "With server momentum", appendix.fedavgm),
+    "fedavgm": Target(
+        reference="Appendix: FedAvgM",
+        title="With server momentum",
+        entries=appendix.fedavgm,
+    ),
     "time": Target(
-        "Appendix: computation cost", "Seconds a round", appendix.seconds, kind="seconds"
+        reference="Appendix: computation cost",
+        title="Seconds per round",
+        entries=appendix.seconds,
+        kind="seconds",
     ),
     "negatives": Target(
-        "Appendix: negative pairs",
-        "MOON by the number of negatives",
-        appendix.negatives,
-        ("cifar10",),
+        reference="Appendix: negative pairs",
+        title="MOON by the number of negatives",
+        entries=appendix.negatives,
+        datasets=("cifar10",),
     ),
     "statistics": Target(
-        "Appendix: data sets",
-        "Samples of parties and of the test set",
-        appendix.statistics,
+        reference="Appendix: datasets",
+        title="Samples per party and in the test set",
+        entries=appendix.statistics,
         kind="statistics",
     ),
     "distributions": Target(
-        "Figure: data distribution",
-        "Who has which classes",
-        appendix.distributions,
+        reference="Figure: data distribution",
+        title="Classes per party",
+        entries=appendix.distributions,
         kind="distributions",
     ),
     "tsne": Target(
-        "Figure: motivation",
-        "Representations of four models, of one seed",
-        main.motivation,
-        ("cifar10",),
+        reference="Figure: motivation",
+        title="Representations of four models, one seed",
+        entries=main_text.motivation,
+        datasets=("cifar10",),
         kind="tsne",
         figure="models",
-        seeds=1,
+        max_seeds=1,
     ),
 }

@@ -26,7 +26,7 @@ def reproduce(args: argparse.Namespace) -> None:
         print(listing(options))
         return
     try:
-        runner.reproduce(runner.check(args.target), options)
+        runner.reproduce(args.target, options)
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the same command resumes it") from None
     runs = quoted(options.out / "runs")
