@@ -27,6 +27,7 @@ from .kernels import library
 from .kernels.convpool import ConvReluPool
 from .local import Workbench, sgd_step
 from .models.base import Model, laid_out
+from .report.tables import align
 from .runs.files import write_atomically
 from .task import Task, make_task
 from .types import Batch, Party
@@ -278,7 +279,7 @@ def bench(
         )
     table += more
     peak = peak_memory() / 2**20
-    notify(f"{'peak memory of the main process':58} {peak:9.0f} MB")
+    notify(f"peak memory of the main process  {peak:.0f} MB")
     result = {
         **facts,
         "peak_memory_mb": peak,
@@ -290,7 +291,8 @@ def bench(
 
 
 def as_text(table: list[Row]) -> str:
-    return "\n".join(f"{name:58} {value:9.2f} {unit}" for name, value, unit in table)
+    rows = [(name, f"{value:.2f}", unit) for name, value, unit in table]
+    return align(rows, right={1})
 
 
 def processor() -> str:

@@ -392,7 +392,7 @@ def test_list_names_every_preset_and_the_papers_number(capsys: pytest.CaptureFix
 def test_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
     assert main(["partition", "digits-moon", "--out", f"heat.{kind}", "beta=0.1"]) == 0
     out = capsys.readouterr().out
-    assert "samples a party: mean 144" in out
+    assert "samples per party: mean 144" in out
     counts = [[int(n) for n in line.split()[2:]] for line in out.splitlines()[1:11]]
     assert sum(row[-1] for row in counts) == 1437
     assert all(sum(row[:-1]) == row[-1] for row in counts)
@@ -447,7 +447,7 @@ def test_every_data_set_of_the_paper_runs(
         "parties=20",
     ]
     assert main(natural) == 0
-    assert "mean 1, deviation 0" in capsys.readouterr().out
+    assert "mean 1, standard deviation 0" in capsys.readouterr().out
     assert main([*natural[:-1], "parties=10"]) == 2
     assert "has 20 values, so there are parties=20" in capsys.readouterr().err
 

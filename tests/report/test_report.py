@@ -59,12 +59,12 @@ def test_the_table_of_accuracy_equals_the_facts(written: tuple[Path, Path]) -> N
     curves = [accuracies(runs / f"moon-{seed}") for seed in range(3)]
     row = found["MOON mu=5"]
     assert float(row["final accuracy, %"]) == pytest.approx(100 * np.mean([c[-1] for c in curves]))
-    assert float(row["final accuracy, %: deviation"]) == pytest.approx(
+    assert float(row["final accuracy, %: std"]) == pytest.approx(
         100 * np.std([c[-1] for c in curves], ddof=1)
     )
     assert float(row["best accuracy, %"]) == pytest.approx(100 * np.mean([max(c) for c in curves]))
     assert row["best round, by seed"] == "; ".join(str(c.index(max(c)) + 1) for c in curves)
-    assert found["SOLO"]["final accuracy, %: deviation"] == ""  # one seed has none
+    assert found["SOLO"]["final accuracy, %: std"] == ""  # one seed has none
 
 
 def test_macro_f1_and_balanced_accuracy_stand_beside_it_where_runs_have_them(

@@ -7,7 +7,7 @@ import numpy as np
 from .groups import SMALL_SCALE, Group
 from .rendering import Picture, render
 from .statistics import Floats, band, drifts, final
-from .style import figure_style, legend, line_style, marker_style, new_figure, whole_rounds
+from .style import figure_style, integer_ticks, legend, line_style, marker_style, new_figure
 from .tables import percent
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def accuracy_curves(name: str, groups: list[Group], where: str = "", since: int 
                 [100 * g.series("accuracy")[:, since - 1 :].ravel() for g in groups if g.federated]
             )
             axes.set(xlim=(since, None), ylim=(np.nanmin(late) - 0.3, np.nanmax(late) + 0.3))
-        whole_rounds(axes)
+        integer_ticks(axes)
         legend(figure, axes)
         said = "Test accuracy after each round: the mean over seeds, with the deviation over seeds as a band"
         said += (
@@ -117,7 +117,7 @@ def drift(name: str, groups: list[Group]) -> Picture | None:
             curve(axes, f"line-{k}", g, mean, deviation, short_label(g, groups))
         axes.set(xlabel="round", ylabel="distance ||w_i - w||")
         axes.margins(x=0.02)
-        whole_rounds(axes)
+        integer_ticks(axes)
         axes.set_ylim(bottom=0)
         legend(figure, axes)
         said = "How far local training moves a party's model from the global one it started from: "

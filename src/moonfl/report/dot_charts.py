@@ -11,12 +11,12 @@ from .style import (
     COLOURS,
     INK,
     figure_style,
-    flip_over,
+    integer_ticks,
+    label_rows,
     legend,
     line_style,
     marker_style,
     new_figure,
-    whole_rounds,
 )
 from .tables import percent, significant_digits
 
@@ -39,7 +39,7 @@ def final_accuracy(name: str, groups: list[Group]) -> Picture:
             axes.errorbar(
                 100 * mean_std.mean, k, xerr=error, capsize=3, ms=7, **marker_style(g.style)
             )
-        flip_over(axes, [f"{short_label(g, groups)} ({len(g.runs)})" for g in groups])
+        label_rows(axes, [f"{short_label(g, groups)} ({len(g.runs)})" for g in groups])
         axes.set_xlabel("test accuracy after the last round, %")
         axes.margins(x=0.08)
         said = "Test accuracy of the last round: mean and deviation over seeds (their number in brackets); "
@@ -77,10 +77,10 @@ def to_target(name: str, groups: list[Group], target: float) -> Picture | None:
                     fontsize=8,
                 )
             ends.append(f"{g.label} {', '.join(map(str, rounds)) or 'not reached'}")
-        flip_over(axes, [short_label(g, groups) for g in groups])
+        label_rows(axes, [short_label(g, groups) for g in groups])
         axes.set_xlim(0, max(len(run.rounds) for g in groups for run in g.runs) * 1.04)
         axes.set_xlabel("rounds")
-        whole_rounds(axes)
+        integer_ticks(axes)
         said = f"The first round with a test accuracy of {percent(target)} % or more: a mark a seed, the bar is the mean "
         said += "of the seeds that reach it."
         return render(name, figure, said, f"Bar chart of rounds to the target: {'; '.join(ends)}.")
@@ -119,7 +119,7 @@ def cost(name: str, groups: list[Group]) -> Picture | None:
                 va="center",
                 fontsize=8,
             )
-        flip_over(axes, [short_label(g, groups) for g, _ in there])
+        label_rows(axes, [short_label(g, groups) for g, _ in there])
         axes.set_xlim(0, 1.45 * max(mean_std.mean for _, mean_std in there) or 1)
         axes.set_xlabel("seconds")
         ends = ", ".join(
@@ -165,7 +165,7 @@ def compare(
             axes.set(xlabel="place, from the lowest", ylabel=what)
             said += f" The {len(names)} values of each method are sorted."
         else:
-            flip_over(axes, names)
+            label_rows(axes, names)
             axes.grid(axis="y", visible=True)
             axes.set_xlabel(what)
         legend(figure, axes)

@@ -85,7 +85,7 @@ def table(t: Table) -> str:
     def row(cells: list[str], i: int, tag: str) -> str:
         made = []
         for k, cell in enumerate(cells):
-            style = ' class="number"' if t.numeric(k) else ""
+            style = ' class="number"' if t.columns[k].numeric else ""
             inner = f"<mark>{escape(cell)}</mark>" if (i, k) in t.marked else escape(cell)
             head = ' scope="col"' if tag == "th" else ' scope="row"' if k == 0 else ""
             made.append(f"<{'th' if head else tag}{head}{style}>{inner}</{'th' if head else tag}>")

@@ -1,4 +1,4 @@
-"""A partition as a table and as a heat map (party x class)."""
+"""A partition (samples per party and class) as a table and as a heat map."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,98 +8,93 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, RunError
 from ..runs.files import atomic
-from .style import draw_cells, figure_style, new_figure, text_colour
+from .style import draw_cells, figure_style, label_classes, new_figure, text_colour
+from .tables import align
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_COLUMNS = 20  # classes the table and the heat map show one by one
-LONGEST = 16  # characters of a party's name in a heat map
+Counts = NDArray[np.int64]  # [parties, classes]
+MAX_COLUMNS = 20  # classes or parties that are shown one by one
+MAX_NAME_LENGTH = 16  # characters of a party's name in a heat map
 
 
-def partition_table(
-    counts: NDArray[np.int64], classes: tuple[str, ...], names: tuple[str, ...] = ()
-) -> str:
-    """Samples of each class at each party (`names`, where they have any); many classes are rows, few are columns."""
-    parties = names or [f"party {i}" for i in range(len(counts))]
-    rows = [
-        ["", *classes, "all"],
-        *([name, *row, row.sum()] for name, row in zip(parties, counts, strict=True)),
-    ]
+def partition_table(counts: Counts, classes: tuple[str, ...], names: tuple[str, ...] = ()) -> str:
+    """Return the number of samples of each class at each party as text.
+
+    `names` are the names of the parties, if they have any. Classes are the columns if there are at
+    most MAX_COLUMNS of them, otherwise the rows.
+    """
+    parties = names or tuple(f"party {i}" for i in range(len(counts)))
+    rows: list[list[object]] = [["", *classes, "all"]]
+    for name, row in zip(parties, counts, strict=True):
+        rows.append([name, *row, row.sum()])
     if len(classes) > MAX_COLUMNS:
         rows = [list(column) for column in zip(*rows, strict=True)]
-    widths = [max(6, *(len(str(row[k])) for row in rows)) for k in range(len(rows[0]))]
-    lines = [
-        "  ".join(str(cell).rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows
-    ]
-    return "\n".join([*lines, sizes_of(counts)])
+    table = align(rows, right=range(len(rows[0])), min_width=6)
+    return f"{table}\n{describe_sizes(counts)}"
 
 
-def sizes_of(counts: NDArray[np.int64]) -> str:
+def describe_sizes(counts: Counts) -> str:
+    """Return the mean, standard deviation and minimum of the number of samples per party."""
     sizes = counts.sum(axis=1)
-    return f"samples a party: mean {sizes.mean():,.0f}, deviation {sizes.std():,.0f}, smallest {sizes.min():,}"
+    return (
+        f"samples per party: mean {sizes.mean():,.0f}, standard deviation {sizes.std():,.0f}, "
+        f"minimum {sizes.min():,}"
+    )
 
 
 def check_image_format(path: Path) -> None:
+    """Check that a heat map can be written to this kind of file."""
     if path.suffix not in (".png", ".svg"):
-        raise InputError(f"the heat map is a .png or .svg file, not '{path}'")
+        raise InputError(f"the heat map must be a .png or .svg file, got '{path}'")
 
 
-def draw(
-    counts: NDArray[np.int64],
+def draw_heat_map(
+    counts: Counts,
     classes: tuple[str, ...],
     title: str,
+    *,
     subtitle: str = "",
     names: tuple[str, ...] = (),
 ) -> "Figure":
+    """Return a heat map with one row per party and one column per class."""
     parties, num_classes = counts.shape
+    largest = float(counts.max())
     with figure_style():
         figure, axes = new_figure(title, subtitle, height=3.8)
-        image = draw_cells(axes, counts, float(counts.max()))
+        image = draw_cells(axes, counts, largest)
         axes.set(xlabel="class", ylabel="party")
         if num_classes > MAX_COLUMNS or parties > MAX_COLUMNS:
             figure.colorbar(image, ax=axes, label="samples")
             return figure
-        turned = max(map(len, classes)) > 3
-        axes.set_xticks(
-            range(num_classes),
-            classes,
-            rotation=40 if turned else 0,
-            ha="right" if turned else "center",
-        )
-        axes.set_yticks(range(parties), [cut(name) for name in names] or None)
-        for (i, k), n in np.ndenumerate(counts):
-            axes.text(
-                k,
-                i,
-                str(n),
-                ha="center",
-                va="center",
-                fontsize=7,
-                color=text_colour(n / counts.max()),
-            )
+        label_classes(axes, classes)
+        axes.set_yticks(range(parties), [shorten(name) for name in names] or None)
+        for (i, k), count in np.ndenumerate(counts):
+            colour = text_colour(count / largest)
+            axes.text(k, i, str(count), ha="center", va="center", fontsize=7, color=colour)
     return figure
 
 
-def cut(name: str) -> str:
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+def shorten(name: str) -> str:
+    """Return a party's name, cut to the length that fits beside a heat map."""
+    return name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 1] + "…"
 
 
 def heat_map(
-    counts: NDArray[np.int64],
+    counts: Counts,
     classes: tuple[str, ...],
     title: str,
     path: Path,
     names: tuple[str, ...] = (),
 ) -> None:
-    """Draw to `path`, PNG or SVG by its ending."""
+    """Write a heat map to a PNG or SVG file, depending on the suffix of `path`."""
     check_image_format(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as temporary, figure_style():
-            draw(counts, classes, title, names=names).savefig(
-                temporary, format=path.suffix[1:], dpi=200
-            )
+            figure = draw_heat_map(counts, classes, title, names=names)
+            figure.savefig(temporary, format=path.suffix[1:], dpi=200)
     except (OSError, RunError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"the heat map {path} cannot be written: {reason}") from None

@@ -12,7 +12,7 @@ from .comparisons import baseline, panels
 from .curves import accuracy_curves, drift, seeds_of, subtitle
 from .dot_charts import classes, cost, final_accuracy, parties, to_target
 from .groups import Group
-from .partition import draw, sizes_of
+from .partition import describe_sizes, draw_heat_map
 from .rendering import Picture, render
 from .statistics import difference, final, mean_std, targets
 from .tables import Column, Table, percent, points
@@ -114,16 +114,20 @@ def partitions(groups: list[Group]) -> list[Section]:
         names = tuple(known.get("classes") or map(str, range(counts.shape[1])))
         given = known.get("names") or []
         parties = tuple(map(str, given)) if len(given) == len(counts) else ()
-        figure = draw(
-            counts, names, f"Who has what: {describe_partition(users[0])}", subtitle(users), parties
+        figure = draw_heat_map(
+            counts,
+            names,
+            f"Who has what: {describe_partition(users[0])}",
+            subtitle=subtitle(users),
+            names=parties,
         )
         who = (
             "all runs"
             if len(users) == len(groups)
             else ", ".join(g.label for g in users[:4]) + ("…" if len(users) > 4 else "")
         )
-        said = f"Training samples of each class at each party; {sizes_of(counts)}. Used by {who}."
-        alt = f"Heat map of {counts.shape[0]} parties by {counts.shape[1]} classes; {sizes_of(counts)}."
+        said = f"Training samples of each class at each party; {describe_sizes(counts)}. Used by {who}."
+        alt = f"Heat map of {counts.shape[0]} parties by {counts.shape[1]} classes; {describe_sizes(counts)}."
         shown.append(render(f"partition-{number}", figure, said, alt))
     return [
         Section(

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .rendering import Picture, render
-from .statistics import MeanStd
 from .style import GRID, figure_style, legend, line_style, marker_style, new_figure
-from .tables import Column, percent
+from .tables import Column, MeanStd, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

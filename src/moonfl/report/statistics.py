@@ -10,16 +10,10 @@ from numpy.typing import NDArray
 from ..runs.stopping import chosen
 from .groups import Group
 from .run_checks import Fact
+from .tables import MeanStd
 
 Floats = NDArray[np.float64]
 NOT_REACHED = "not reached"
-
-
-@dataclass(frozen=True)
-class MeanStd:
-    mean: float
-    std: float | None  # with n - 1 below; none of a single value
-    count: int
 
 
 def mean_std(values: Any) -> MeanStd | None:

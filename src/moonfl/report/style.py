@@ -1,7 +1,11 @@
-"""How figures look: Okabe and Ito's colours, which colour-blind people can tell apart, with dashes and markers."""
+"""The style of all figures: colours, line styles, markers, titles, legends and heat map cells.
+
+The colours are those of Okabe and Ito, which colour-blind people can tell apart. Line styles and
+markers differ too, so that figures are readable in black and white.
+"""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,31 +13,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, GRID, PAPER = (
-    "#1c1e21",
-    "#d9dde1",
-    "#fffffe",
-)  # the page replaces these by its own, light or dark
+# The page replaces these three colours by its own, light or dark.
+INK = "#1c1e21"
+GRID = "#d9dde1"
+PAPER = "#fffffe"
 BLUE = "#0072b2"
 COLOURS = (
-    "#6b7178",
+    "#6b7178",  # grey, for FedAvg
     BLUE,
     "#d55e00",
     "#009e73",
     "#cc79a7",
     "#e69f00",
     "#56b4e9",
-)  # grey is FedAvg's
-DASHES: tuple[Any, ...] = (
-    (0, (5, 1.6)),
-    "-",
-    (0, (1.2, 1.2)),
-    (0, (6, 1.5, 1.2, 1.5)),
-)  # 4 and 7 share no factor
+)
+# Four line styles and seven colours have no common factor: 28 combinations.
+DASHES: tuple[Any, ...] = ((0, (5, 1.6)), "-", (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 MARKERS = "soD^vPX*"
-WIDTH = 4.4  # inches: text of 9 points is then legible on a phone, and like the text beside it on a desktop
+WIDTH = 4.4  # inches: text of 9 points is legible on a phone and matches the page on a desktop
 
-LOOK: Any = {  # untyped: newer stubs of matplotlib name every key, older none
+STYLE: Any = {  # untyped: newer stubs of matplotlib name every key, older ones none
     "font.size": 9,
     "figure.titlesize": 10.5,
     "figure.titleweight": "bold",
@@ -60,7 +59,7 @@ LOOK: Any = {  # untyped: newer stubs of matplotlib name every key, older none
     "axes.facecolor": "none",
     "lines.linewidth": 1.8,
     "lines.markersize": 4.5,
-    "path.simplify": False,  # every recorded point is in the picture
+    "path.simplify": False,  # keep every recorded point
     "svg.fonttype": "none",
     "text.parse_math": False,
     "figure.constrained_layout.h_pad": 0.05,
@@ -69,14 +68,18 @@ LOOK: Any = {  # untyped: newer stubs of matplotlib name every key, older none
 
 @contextmanager
 def figure_style(name: str = "figure") -> Iterator[None]:
-    """Drawing and saving happen within; nothing of it is left for others."""
+    """Apply the style inside this block and restore matplotlib's settings afterwards.
+
+    `name` makes the ids inside an SVG file reproducible.
+    """
     from matplotlib import rc_context
 
-    with rc_context(LOOK | {"svg.hashsalt": name}):
+    with rc_context(STYLE | {"svg.hashsalt": name}):
         yield
 
 
 def new_figure(title: str, subtitle: str, height: float = 3.4) -> tuple["Figure", "Axes"]:
+    """Return an empty figure of the page's width with a title, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -88,56 +91,76 @@ def new_figure(title: str, subtitle: str, height: float = 3.4) -> tuple["Figure"
 
 
 def add_title(figure: "Figure", title: str, subtitle: str) -> None:
+    """Write the title, and below it the subtitle on as many lines as it needs."""
     width, height = figure.get_size_inches()
     lines = textwrap.wrap(subtitle, int(15.5 * width))
-    figure.suptitle(
-        title + "\n " * len(lines), x=0.015, ha="left"
-    )  # empty lines keep room for the subtitle
+    empty_lines = "\n " * len(lines)  # reserve the space of the subtitle
+    figure.suptitle(title + empty_lines, x=0.015, ha="left")
     figure.text(0.015, 1 - 0.26 / height, "\n".join(lines), va="top", fontsize=8.5)
 
 
-def line_style(i: int) -> dict[str, Any]:
-    return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
+def colour(style: int) -> str:
+    """Return the colour with this number; colours repeat."""
+    return COLOURS[style % len(COLOURS)]
 
 
-def marker_style(i: int) -> dict[str, Any]:
-    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+def line_style(style: int) -> dict[str, Any]:
+    """Return the colour and dashes with this number, as keywords of `plot`."""
+    return {"color": colour(style), "linestyle": DASHES[style % len(DASHES)]}
+
+
+def marker_style(style: int) -> dict[str, Any]:
+    """Return the colour and marker with this number, as keywords of `plot`."""
+    return {"color": colour(style), "marker": MARKERS[style % len(MARKERS)]}
 
 
 def legend(figure: "Figure", axes: "Axes") -> None:
-    """Below the axes, where it hides nothing."""
+    """Add a legend below the axes, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        figure.legend(
-            handles, labels, loc="outside lower left", ncols=2 if max(map(len, labels)) <= 22 else 1
-        )
+        columns = 2 if max(map(len, labels)) <= 22 else 1
+        figure.legend(handles, labels, loc="outside lower left", ncols=columns)
 
 
 def draw_cells(axes: "Axes", values: Any, high: float) -> Any:
-    """A table as cells from clear to blue: what lies under them, light or dark, shows through."""
+    """Draw a matrix as cells from transparent (0) to blue (`high`).
+
+    The light or dark background of the page shows through.
+    """
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
 
-    colours = LinearSegmentedColormap.from_list(
-        "clear to blue", [to_rgba(BLUE, 0.03), to_rgba(BLUE, 1)]
-    )
+    ends = [to_rgba(BLUE, 0.03), to_rgba(BLUE, 1)]
+    colours = LinearSegmentedColormap.from_list("clear to blue", ends)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     return axes.imshow(values, cmap=colours, vmin=0, vmax=high, interpolation="none", aspect="auto")
 
 
 def text_colour(share: float) -> str:
-    """The colour of text on a cell."""
+    """Return the colour of text on a cell whose value is this share of the highest."""
     return "white" if share > 0.8 else INK
 
 
-def whole_rounds(axes: "Axes") -> None:
+def label_classes(axes: "Axes", names: Sequence[str]) -> None:
+    """Write class names below the axes; long names are rotated."""
+    rotated = max(map(len, names)) > 3
+    axes.set_xticks(
+        range(len(names)),
+        names,
+        rotation=40 if rotated else 0,
+        ha="right" if rotated else "center",
+    )
+
+
+def integer_ticks(axes: "Axes") -> None:
+    """Use integers as ticks of the horizontal axis, which counts rounds."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
 
 
-def flip_over(axes: "Axes", names: list[str]) -> None:
-    """Names down the left side, the first on top."""
+def label_rows(axes: "Axes", names: list[str]) -> None:
+    """Write names on the left side, the first at the top."""
     axes.set_yticks(range(len(names)), [textwrap.fill(name, 40) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)

@@ -1,156 +1,215 @@
-"""One Table value; as plain text, Markdown and CSV. People get rounded numbers, CSV gets all digits."""
+"""Tables: the values `Table` and `Column`, and how they become plain text, Markdown or CSV.
+
+`align` is the only code of the package that lines up columns of text; every command that prints a
+table calls it. People read rounded numbers, the CSV files contain all digits. The columns of the
+report's tables of results are listed in result_tables.py.
+"""
 
 import csv
 import io
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .statistics import MeanStd
+MISSING = "–"
+GAP = "  "  # between two columns of plain text
 
-NONE = "–"
+
+@dataclass(frozen=True)
+class MeanStd:
+    """A cell of a table: the mean of some values with their standard deviation."""
+
+    mean: float
+    std: float | None  # with n - 1 in the denominator; None for a single value
+    count: int
 
 
 @dataclass(frozen=True)
 class Column:
+    """A column of a table: its header and how its values are printed."""
+
     name: str
-    show: Callable[[Any], str] = str
+    format: Callable[[Any], str] = str
+    optional: bool = False  # left out of tables in which no row has a value for it
+
+    @property
+    def numeric(self) -> bool:
+        """Return True if the column contains numbers, which are aligned to the right."""
+        return self.format is not str
 
     def text(self, value: Any) -> str:
+        """Return a value of this column as people read it: rounded, with its standard deviation."""
         if value is None or value == ():
-            return NONE
+            return MISSING
+        if isinstance(value, str):
+            return value
         if isinstance(value, tuple):
-            return ", ".join(self.text(v) for v in value)
+            return ", ".join(self.text(item) for item in value)
         if isinstance(value, MeanStd):
-            return self.show(value.mean) + (
-                "" if value.std is None else f" ± {self.beside(value.std, value.mean)}"
-            )
-        return value if isinstance(value, str) else self.show(value)
+            return self.mean_and_std(value)
+        return self.format(value)
+
+    def mean_and_std(self, value: MeanStd) -> str:
+        """Return `mean ± standard deviation` with the same number of decimals."""
+        mean = self.format(value.mean)
+        if value.std is None:
+            return mean
+        if self.format is significant_digits:
+            return f"{mean} ± {significant_digits(value.std, like=value.mean)}"
+        return f"{mean} ± {self.format(value.std).lstrip('+')}"
 
     def number(self, value: Any) -> Any:
-        """With all digits, in the unit that people see it in."""
-        hundredths = self.show in (percent, points) and isinstance(value, int | float)
-        return round(100 * value, 10) if hundredths else value
-
-    def beside(self, deviation: float, mean: float) -> str:
-        """As many places as the mean has."""
-        return (
-            significant_digits(deviation, mean)
-            if self.show is significant_digits
-            else self.show(deviation).lstrip("+")
-        )
+        """Return a value with all digits, in the unit of the column."""
+        if self.format in (percent, points) and isinstance(value, int | float):
+            return round(100 * value, 10)
+        return value
 
 
 @dataclass(frozen=True)
 class Table:
+    """A table of a report, independent of the format it is written in."""
+
     name: str  # of its files
     title: str
     columns: tuple[Column, ...]
-    rows: list[tuple[Any, ...]]  # text, a number, a Spread, a tuple of numbers, or None
+    rows: list[tuple[Any, ...]]  # text, a number, a MeanStd, a tuple of numbers (by seed), or None
     note: str = ""
-    marked: frozenset[tuple[int, int]] = frozenset()  # cells (row, column) to stand out
-    folded: bool = False  # long: closed on the page until asked for
+    marked: frozenset[tuple[int, int]] = frozenset()  # highlighted cells (row, column)
+    folded: bool = False  # long tables are collapsed on the page
 
     def cells(self) -> list[list[str]]:
-        return [[c.text(v) for c, v in zip(self.columns, row, strict=True)] for row in self.rows]
+        """Return the text of every cell, row by row."""
+        return [
+            [column.text(value) for column, value in zip(self.columns, row, strict=True)]
+            for row in self.rows
+        ]
 
-    def numeric(self, k: int) -> bool:
-        return self.columns[k].show is not str
+    def header(self) -> list[str]:
+        """Return the names of the columns."""
+        return [column.name for column in self.columns]
+
+    def without_empty_columns(self) -> "Table":
+        """Return the table without the optional columns that have no value in any row."""
+        filled = [
+            k
+            for k, column in enumerate(self.columns)
+            if not column.optional or any(row[k] is not None for row in self.rows)
+        ]
+        return replace(
+            self,
+            columns=tuple(self.columns[k] for k in filled),
+            rows=[tuple(row[k] for k in filled) for row in self.rows],
+        )
+
+
+def align(
+    rows: Sequence[Sequence[object]], *, right: Collection[int] = (), min_width: int = 0
+) -> str:
+    """Return the rows as lines of text with aligned columns.
+
+    `right` contains the indices of the columns that are aligned to the right.
+    """
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(min_width, *map(len, column)) for column in zip(*texts, strict=True)]
+    lines = []
+    for row in texts:
+        cells = [
+            cell.rjust(width) if k in right else cell.ljust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(GAP.join(cells).rstrip())
+    return "\n".join(lines)
 
 
 def plain_text(table: Table) -> str:
-    """Aligned columns, for a terminal."""
-    rows = [[c.name for c in table.columns], *table.cells()]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(w) if table.numeric(k) else cell.ljust(w)
-            for k, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join([table.title, "", *lines, *([table.note] if table.note else [])])
+    """Return the table with aligned columns, for a terminal."""
+    numeric = {k for k, column in enumerate(table.columns) if column.numeric}
+    parts = [table.title, "", align([table.header(), *table.cells()], right=numeric)]
+    if table.note:
+        parts.append(table.note)
+    return "\n".join(parts)
 
 
 def markdown(table: Table) -> str:
-    def line(cells: list[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    """Return the table in Markdown; highlighted cells are bold."""
+    rules = ["---:" if column.numeric else "---" for column in table.columns]
+    lines = [f"**{table.title}**", "", markdown_row(table.header()), f"|{'|'.join(rules)}|"]
+    for i, row in enumerate(table.cells()):
+        cells = [f"**{cell}**" if (i, k) in table.marked else cell for k, cell in enumerate(row)]
+        lines.append(markdown_row(cells))
+    if table.note:
+        lines += ["", table.note]
+    return "\n".join(lines) + "\n"
 
-    body = [
-        [f"**{cell}**" if (i, k) in table.marked else cell for k, cell in enumerate(row)]
-        for i, row in enumerate(table.cells())
-    ]
-    rule = (
-        "|"
-        + "|".join("---:" if table.numeric(k) else "---" for k in range(len(table.columns)))
-        + "|"
-    )
-    add_title = [f"**{table.title}**", "", line([c.name for c in table.columns]), rule]
-    return (
-        "\n".join([*add_title, *map(line, body), *(["", table.note] if table.note else [])]) + "\n"
-    )
+
+def markdown_row(cells: list[str]) -> str:
+    """Return one line of a Markdown table."""
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
 
 
 def csv_text(table: Table) -> str:
-    """A Spread becomes two columns, the mean and the deviation."""
-    spreads = {
-        k
-        for k in range(len(table.columns))
-        if any(isinstance(row[k], MeanStd) for row in table.rows)
+    """Return the table as CSV; a mean with its standard deviation takes two columns."""
+    with_std = {
+        k for row in table.rows for k, value in enumerate(row) if isinstance(value, MeanStd)
     }
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        [
-            name
-            for k, c in enumerate(table.columns)
-            for name in ([c.name, f"{c.name}: deviation"] if k in spreads else [c.name])
-        ]
-    )
+    header: list[str] = []
+    for k, column in enumerate(table.columns):
+        header.append(column.name)
+        if k in with_std:
+            header.append(f"{column.name}: std")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
     for row in table.rows:
-        writer.writerow(
-            [
-                cell
-                for k, (c, v) in enumerate(zip(table.columns, row, strict=True))
-                for cell in raw(c, v, k in spreads)
-            ]
-        )
-    return out.getvalue()
+        cells: list[Any] = []
+        for k, (column, value) in enumerate(zip(table.columns, row, strict=True)):
+            cells += csv_cells(column, value, with_std=k in with_std)
+        writer.writerow(cells)
+    return text.getvalue()
 
 
-def raw(column: Column, value: Any, two: bool) -> list[Any]:
+def csv_cells(column: Column, value: Any, *, with_std: bool) -> list[Any]:
+    """Return the one or two CSV cells of a value."""
     if isinstance(value, MeanStd):
         return [column.number(value.mean), column.number(value.std)]
     if isinstance(value, tuple):
-        value = "; ".join("" if v is None else str(column.number(v)) for v in value)
-    return [column.number(value), None] if two else [column.number(value)]
+        items = ["" if item is None else str(column.number(item)) for item in value]
+        value = "; ".join(items)
+    return [column.number(value), None] if with_std else [column.number(value)]
 
 
 def percent(value: float) -> str:
+    """Return a share as a percentage with one decimal, without the sign %."""
     return f"{100 * value:.1f}"
 
 
 def points(value: float) -> str:
-    return f"{round(100 * value, 1) + 0.0:+.1f}"  # no minus before a zero
+    """Return a difference of two shares in percentage points, with its sign."""
+    return f"{round(100 * value, 1) + 0.0:+.1f}"  # adding 0.0 turns -0.0 into 0.0
 
 
 def integer(value: float) -> str:
+    """Return a number without decimals and with thousands separators."""
     return f"{value:,.0f}"
 
 
 def significant_digits(value: float, like: float | None = None) -> str:
-    """Three that count, or as many places as three of `like` take."""
-    byte_size = abs(value if like is None else like)
-    places = (
-        0 if byte_size >= 99.95 or byte_size == 0 else min(6, 2 - math.floor(math.log10(byte_size)))
-    )
-    return f"{value:,.{places}f}"
+    """Return a number with three significant digits, or with as many decimals as `like` gets."""
+    magnitude = abs(value if like is None else like)
+    if magnitude >= 99.95 or magnitude == 0:
+        return f"{value:,.0f}"
+    decimals = min(6, 2 - math.floor(math.log10(magnitude)))
+    return f"{value:,.{decimals}f}"
 
 
 def byte_size(value: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(value) < 999.5:
-            return f"{value:.0f} B" if unit == "B" else f"{value:#.3g} {unit}".replace(". ", " ")
+    """Return a number of bytes in the unit that suits it, with three significant digits."""
+    if abs(value) < 999.5:
+        return f"{value:.0f} B"
+    for unit in ("kB", "MB", "GB"):
         value /= 1000
-    return f"{value:,.1f} TB"
+        if abs(value) < 999.5:
+            return f"{value:#.3g} {unit}".replace(". ", " ")
+    return f"{value / 1000:,.1f} TB"

@@ -19,6 +19,7 @@ from ..data.digits import PREPARATION as DIGITS
 from ..data.tiny_imagenet import PREPARATION as TINY_IMAGENET
 from ..engines.base import num_cores
 from ..experiment import Experiment
+from ..report.tables import align
 from ..seeds import one_thread
 from ..task import make_task
 from .options import Options, apply_options, check_dataset, seed_count, selected_datasets
@@ -63,12 +64,12 @@ def listing(options: Options) -> str:
     """Return the targets with the number of runs and an estimate of their time here."""
     check_dataset(options)
     costs: Costs = {}
-    lines = [f"{'target':14} {'runs':>5} {'estimate':>9}  what"]
+    rows: list[tuple[object, ...]] = [("target", "runs", "estimate", "what")]
     for name, target in TARGETS.items():
         runs, total = target_cost(name, target, options, costs)
-        text = f"{target.reference}: {target.title}"
-        lines.append(f"{name:14} {runs:5} {duration(total):>9}  {text}")
-    lines += [
+        rows.append((name, runs, duration(total), f"{target.reference}: {target.title}"))
+    lines = [
+        align(rows, right={1, 2}),
         f"{options.seeds} seeds per setting; targets that share runs count them each, "
         "but they are run once",
         "estimates are for training alone, on a machine that is otherwise idle",

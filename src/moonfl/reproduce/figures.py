@@ -8,7 +8,7 @@ from ..report.curves import accuracy_curves
 from ..report.groups import group_runs
 from ..report.rendering import Picture
 from ..report.setting_curves import accuracy_by_setting
-from ..report.statistics import MeanStd
+from ..report.tables import MeanStd
 from ..report.tsne import tsne_panels
 from .tables import Runs, reported
 from .targets import Entry, Target, experiments

@@ -10,8 +10,17 @@ import numpy as np
 from ..experiment import Experiment
 from ..report.groups import SMALL_SCALE
 from ..report.runs import Run
-from ..report.statistics import MeanStd, Reach, bytes_sent, mean_std, reach_target, rounds_and_bytes
-from ..report.tables import Column, Table, byte_size, integer, percent, points, significant_digits
+from ..report.statistics import Reach, bytes_sent, mean_std, reach_target, rounds_and_bytes
+from ..report.tables import (
+    Column,
+    MeanStd,
+    Table,
+    byte_size,
+    integer,
+    percent,
+    points,
+    significant_digits,
+)
 from .targets import TARGETS, Entry, Target
 
 Runs = dict[Experiment, dict[int, Run]]  # by experiment (its seed is 0), then by seed

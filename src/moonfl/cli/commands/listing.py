@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ...data.locations import directory
 from ...errors import InputError
+from ...report.tables import align
 from .. import overview
 
 PAPER_NOTE = (
@@ -17,10 +18,7 @@ def list_presets(args: argparse.Namespace) -> None:
     rows = [("preset", "description", "paper")]
     for preset in overview.read().presets:
         rows.append((preset.name, preset.description, preset.paper))
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        print("  ".join(cells).rstrip())
+    print(align(rows))
     print(f"\n{PAPER_NOTE}")
 
 
@@ -36,8 +34,7 @@ def data(args: argparse.Namespace) -> None:
 
         print(f"{args.name} is in {get(args.name, data_dir, args.origin)}")
         return
-    for dataset in datasets:
-        print(f"{dataset.name:14} {locate(dataset, data_dir)}")
+    print(align([(dataset.name, locate(dataset, data_dir)) for dataset in datasets]))
 
 
 def locate(dataset: overview.DatasetEntry, data_dir: Path) -> str:
