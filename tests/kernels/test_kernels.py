@@ -1,6 +1,8 @@
 """The native kernels against torch."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -16,7 +18,7 @@ from helpers.problems import train, write_cifar10
 from moonfl.data.cifar import CIFAR10, CIFAR100
 from moonfl.experiment import Experiment
 from moonfl.kernels import batch as batch_module
-from moonfl.kernels import chain
+from moonfl.kernels import chain, plan
 from moonfl.kernels import library as kernels
 from moonfl.kernels.convpool import ConvReluPool
 from moonfl.models.base import Model
@@ -57,6 +59,12 @@ def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
     yield request.param
     if native is not None:
         native.moonfl_choose(BEST.encode())
+
+
+def run_native(parts: plan.Parts, x: Tensor) -> list[Tensor] | None:
+    """Plan the modules for the shape of x and run them in native code; None: torch must run them."""
+    planned = plan.plan_layers(parts, tuple(x.shape[1:]))
+    return None if planned is None else chain.run(planned, parts, x)
 
 
 def reference(x: Tensor, layer: ConvReluPool) -> Tensor:
@@ -149,7 +157,7 @@ def test_linear_layers_are_equal_to_the_bit_on_whole_numbers(
         layer.weight.copy_(whole_numbers((o, i), -2, 3, 1))
         layer.bias.copy_(whole_numbers((o,), -2, 3, 2))
     x = whole_numbers((n, i), -3, 4, 0).requires_grad_()
-    made = chain.run([[layer, nn.ReLU()] if relu else [layer]], x)
+    made = run_native(((layer, nn.ReLU()) if relu else (layer,),), x)
     assert made is not None
     expected = F.linear(x, layer.weight, layer.bias)
     expected = F.relu(expected) if relu else expected
@@ -167,7 +175,7 @@ def test_not_a_number_passes_a_linear_layer_as_in_torch(instructions: str) -> No
     layers = [nn.Linear(9, 11), nn.ReLU()]
     x = torch.ones(5, 9)
     x[2, 3], x[4, 0] = float("nan"), float("inf")
-    made = chain.run([layers], x)
+    made = run_native((tuple(layers),), x)
     assert made is not None
     assert torch.equal(made[0].isnan(), nn.Sequential(*layers)(x).isnan())
     assert made[0][2].isnan().all()
@@ -210,7 +218,7 @@ def test_a_whole_network_is_equal_to_its_layers_in_torch(
     instructions: str, name: str, shape: tuple[int, ...], head: bool, loss: str
 ) -> None:
     model, x = integer_model(name, shape, head), whole_numbers((5, *shape), -1, 2, 0)
-    assert chain.run([[model.encoder, model.head], [model.output]], x) is not None
+    assert runs_native(model, x)
     native = grads(model, x, LOSSES[loss]), model(x)
     for module in model.modules():
         if hasattr(module, "native"):
@@ -228,12 +236,57 @@ def test_the_gradient_of_the_input_of_a_whole_network(instructions: str) -> None
     assert torch.equal(got, want)
 
 
-@pytest.mark.parametrize("hook", ["register_forward_hook", "register_full_backward_hook"])
-def test_a_layer_that_is_watched_is_run_by_torch(hook: str) -> None:
-    model, seen = build_model("mlp", (1, 3, 5), 5, True, 7), []
-    getattr(model.head[0], hook)(lambda *_: seen.append("head"))
-    model(torch.zeros(2, 1, 3, 5)).logits.sum().backward()
-    assert seen == ["head"]
+def runs_native(model: nn.Module, x: Tensor) -> bool:
+    """Whether a forward pass of the model on x uses native code."""
+    assert isinstance(model, Model)
+    if not model.native or model.native_chain is None:
+        return False
+    return chain.run(model.native_chain, model.parts(), x) is not None
+
+
+def in_torch(model: nn.Module, x: Tensor) -> Tensor:
+    """The logits that torch computes layer by layer."""
+    logits: Tensor = model.output(model.head(model.encoder(x)))
+    return logits
+
+
+def test_layers_are_inspected_when_the_model_is_built_and_never_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, x = build_model("simple-cnn", (3, 16, 16), 5, True, 7), torch.ones(2, 3, 16, 16)
+    for name in ("plan_layers", "_plan_part", "_plan_layer", "_flatten"):
+        monkeypatch.setattr(plan, name, None)
+    assert runs_native(model, x)
+    model(x).logits.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+        "register_full_backward_pre_hook",
+    ],
+)
+@pytest.mark.parametrize("built_before", [True, False])
+def test_a_layer_with_a_hook_is_run_by_torch(hook: str, built_before: bool) -> None:
+    """Whether the hook is registered before the model is built or later, as on result.model."""
+    seen, x = [], torch.zeros(2, 1, 3, 5, requires_grad=True)
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(15, 4), nn.ReLU())
+    model = build_model(encoder, (1, 3, 5), 5, True, 7) if built_before else None
+    watched = encoder[1] if model is None else model.encoder[1]
+    handle = getattr(watched, hook)(lambda *_: seen.append("encoder"))
+    if model is None:
+        model = build_model(encoder, (1, 3, 5), 5, True, 7)
+        assert model.native_chain is None
+        seen.clear()  # building the model runs the encoder once
+    assert not runs_native(model, x)
+    model(x).logits.sum().backward()
+    assert seen == ["encoder"]
+    handle.remove()
+    model(x).logits.sum().backward()
+    assert runs_native(model, x) == built_before
 
 
 def test_a_layer_with_another_forward_is_run_by_it() -> None:
@@ -243,6 +296,109 @@ def test_a_layer_with_another_forward_is_run_by_it() -> None:
     patched = model(x).logits
     del model.output.forward
     assert torch.allclose(patched, 2 * model(x).logits)
+
+
+def replace_output(model: Model) -> None:
+    model.output = nn.Linear(7, 3)
+
+
+def replace_activation(model: Model) -> None:
+    model.encoder[2] = nn.Tanh()
+
+
+def append_layer(model: Model) -> None:
+    model.head.append(nn.Tanh())
+
+
+def drop_layer(model: Model) -> None:
+    del model.head[1]
+
+
+def drop_head(model: Model) -> None:
+    model.head = nn.Linear(64, 7)
+
+
+def drop_bias(model: Model) -> None:
+    model.output.bias = None
+
+
+def shrink_weight(model: Model) -> None:
+    model.output.weight.data = torch.ones(2, 7)
+    model.output.bias.data = torch.ones(2)
+
+
+def parametrize(model: Model) -> None:
+    nn.utils.parametrizations.weight_norm(model.output)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        replace_output,
+        replace_activation,
+        append_layer,
+        drop_layer,
+        drop_head,
+        drop_bias,
+        shrink_weight,
+        parametrize,
+    ],
+)
+def test_layers_that_are_replaced_after_the_model_was_built_are_run_by_torch(
+    change: Callable[[Model], None],
+) -> None:
+    """As somebody does who fine-tunes result.model."""
+    model, x = build_model("mlp", (1, 3, 5), 5, True, 7), torch.randn(4, 1, 3, 5)
+    assert runs_native(model, x)
+    change(model)
+    assert not runs_native(model, x)
+    assert torch.equal(model(x).logits, in_torch(model, x))
+
+
+def test_parameters_that_are_replaced_after_the_model_was_built_are_used() -> None:
+    model, x = integer_model("mlp", (1, 3, 5), True), whole_numbers((4, 1, 3, 5), -1, 2, 0)
+    model.output.weight = nn.Parameter(whole_numbers((5, 7), -1, 2, 9))
+    assert runs_native(model, x)
+    assert torch.equal(model(x).logits, in_torch(model, x))
+    swapped = {"output.bias": torch.full((5,), 3.0)}
+    expected = model(x).logits - model.output.bias + 3
+    assert torch.equal(torch.func.functional_call(model, swapped, x).logits, expected)
+
+
+def test_a_model_that_is_moved_to_another_dtype_is_run_by_torch() -> None:
+    model, x = build_model("mlp", (1, 3, 5), 5, True, 7), torch.randn(4, 1, 3, 5)
+    expected = model(x).logits
+    assert not runs_native(model.double(), x.double())
+    assert torch.allclose(model(x.double()).logits.float(), expected, atol=1e-5)
+    assert not runs_native(model, x)
+    assert runs_native(model.float(), x)
+    assert not runs_native(model.to("meta"), x)
+
+
+def test_inputs_of_another_shape_are_run_by_torch() -> None:
+    model, x = integer_model("mlp", (1, 3, 5), True), whole_numbers((4, 1, 3, 5), -1, 2, 0)
+    assert not runs_native(model, x.view(4, 5, 3))
+    assert torch.equal(model(x.view(4, 5, 3)).logits, model(x).logits)
+    assert not runs_native(model, x[:0])
+    assert model(x[:0]).logits.shape == (0, 5)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copy_of_a_model_runs_its_own_layers(copied: Callable[[Model], Model]) -> None:
+    model, x = integer_model("simple-cnn", (3, 16, 16), True), torch.ones(2, 3, 16, 16)
+    another = copied(model)
+    assert runs_native(another, x)
+    expected = model(x).logits
+    with torch.no_grad():
+        another.output.bias.add_(1)
+    assert torch.equal(another(x).logits, expected + 1)
+    assert torch.equal(model(x).logits, expected)
+    seen: list[str] = []
+    another.head[0].register_forward_hook(lambda *_: seen.append("copy"))
+    model(x)
+    assert seen == []
+    another(x)
+    assert seen == ["copy"]
 
 
 def test_threads_that_end_leave_no_memory_behind() -> None:
@@ -270,7 +426,7 @@ def test_threads_that_end_leave_no_memory_behind() -> None:
 def test_a_layer_that_is_told_to_leave_it_to_torch_does_so_in_a_chain() -> None:
     layer = ConvReluPool(3, 6, 5)
     layer.native = False
-    assert chain.run([[layer]], torch.zeros(2, 3, 16, 16)) is None
+    assert run_native(((layer,),), torch.zeros(2, 3, 16, 16)) is None
 
 
 def test_hooks_that_pack_what_is_saved_change_no_gradient() -> None:
@@ -327,7 +483,7 @@ def with_weight(layer: nn.Linear, outputs: int, inputs: int) -> nn.Linear:
     ],
 )
 def test_what_is_not_ours_is_left_to_torch(layers: list[nn.Module]) -> None:
-    assert chain.run([layers], torch.zeros(2, 3)) is None
+    assert run_native((tuple(layers),), torch.zeros(2, 3)) is None
 
 
 def test_a_library_that_cannot_be_used_is_told_and_left_alone(

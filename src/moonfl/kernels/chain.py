@@ -1,181 +1,89 @@
-"""A chain of layers in native code, one node in torch's graph: the loss around it stays torch's.
+"""Forward and backward pass of a chain of layers in native code, as one node in torch's graph.
 
-Where the native code cannot take a chain as it is, `run` returns None and the caller runs the layers one by one.
+`plan.py` decides which layers are run here.
 """
 
 import ctypes
-import functools
-import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .library import library
-
-LANES = 16  # samples the native code takes at a time
-
-
-class Step(NamedTuple):
-    """A layer, with the ReLU and the pooling after it, for samples of one shape: how C's struct step begins."""
-
-    kernel: int  # of a convolution; 0: a linear layer
-    inputs: int
-    outputs: int
-    height: int = 1  # of a convolution's input
-    width: int = 1
-    flat: bool = (
-        False  # a convolution: give the pixels of a channel together, not the channels of a pixel
-    )
-    relu: bool = False  # a linear layer: ReLU after it; a convolution has it always
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of a sample after it."""
-        sides = ((side - self.kernel + 1) // 2 for side in (self.height, self.width))
-        return (self.outputs, *sides) if self.kernel else (self.outputs,)
-
-    @property
-    def layouts(self) -> tuple[torch.memory_format, torch.memory_format]:
-        """Of what it takes and what it gives."""
-        together = torch.channels_last if self.kernel else torch.contiguous_format
-        return together, torch.contiguous_format if self.flat else together
+from .plan import LANES, NativeChain, Parts, Plan, Step, parameters_match, plan_steps
 
 
-class Plan(NamedTuple):
-    """What is to be run, and what a sample takes in memory: floats of y, bytes of arg."""
+def run(chain: NativeChain, parts: Parts, x: Tensor) -> list[Tensor] | None:
+    """Return the output of every part, or None if torch must run the modules for this input.
 
-    steps: tuple[Step, ...]
-    ends: tuple[
-        int, ...
-    ]  # the last step of every part: its y is an output, the others' lie in one tensor
-    y: list[int]  # where each step's begins in that tensor, and at last how long it is
-    arg: list[int]
-    widest: int  # y whose gradient is on its way from one step to the one before
-
-
-@functools.lru_cache(maxsize=64)
-def plan_of(steps: tuple[Step, ...], ends: tuple[int, ...]) -> Plan:
-    sizes = [math.prod(step.shape) for step in steps]
-    y = accumulate((0 if i in ends else size for i, size in enumerate(sizes)), initial=0)
-    arg = accumulate(
-        (size if step.kernel else 0 for step, size in zip(steps, sizes, strict=True)), initial=0
-    )
-    return Plan(steps, ends, list(y), list(arg), max(sizes[:-1], default=0))
-
-
-def run(parts: Iterable[Sequence[nn.Module]], x: Tensor) -> list[Tensor] | None:
-    """What comes out of every part (layers in a row), each fed by the one before; None: not for the native code."""
-    native = library()
-    if (
-        native is None
-        or x.device.type != "cpu"
-        or x.dtype != torch.float32
-        or x.dim() < 2
-        or len(x) == 0
-    ):
+    `parts` are the modules that the model has now; see NativeChain.is_current.
+    """
+    if x.dim() < 2 or x.shape[1:] != chain.shape or not chain.is_current(parts):
         return None
-    steps: list[Step] = []
-    ends: list[int] = []
-    params: list[Tensor] = []
-    shape = tuple(x.shape[1:])
-    for part in parts:
-        if not _add(part, shape, steps, params):
-            return None
-        ends.append(len(steps) - 1)
-        shape = steps[-1].shape
-    for p in params:
-        if p.dtype != torch.float32 or p.device.type != "cpu":
-            return None
-    plan, x = plan_of(tuple(steps), tuple(ends)), x.contiguous(memory_format=steps[0].layouts[0])
-    params = [p.contiguous() for p in params]
+    return _run_plan(chain.plan, x, chain.parameters())
+
+
+def run_layer(step: Step, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """Return the output of a single layer, or None if torch must run it for this input."""
+    outputs = _run_plan(plan_steps((step,), (0,)), x, [weight, bias])
+    return None if outputs is None else outputs[0]
+
+
+def _run_plan(plan: Plan, x: Tensor, params: Sequence[Tensor | None]) -> list[Tensor] | None:
+    """Return the outputs of a plan, or None if the native code cannot process these tensors."""
+    native = library()
+    if native is None or not x.is_cpu or x.dtype is not torch.float32 or len(x) == 0:
+        return None
+    if not parameters_match(plan.param_shapes, params):
+        return None
+    x = x.contiguous(memory_format=plan.steps[0].input_layout)
+    tensors = [param.contiguous() for param in params if param is not None]
     if not torch.is_grad_enabled():
-        return _forward(native, plan, x, params, keep=False).outputs
+        return _forward(native, plan, x, tensors, save_argmax=False).outputs
     apply: Callable[..., tuple[Tensor, ...]] = _Chain.apply
-    return list(apply(native, plan, x, *params))
+    return list(apply(native, plan, x, *tensors))
 
 
-def _add(
-    layers: Iterable[nn.Module], shape: tuple[int, ...], steps: list[Step], params: list[Tensor]
-) -> bool:
-    """Add the steps of these layers, their weights and biases; False where they are not all ours to run."""
-    before, flat = len(steps), False
-    layer: Any  # torch's stubs know no attributes of a module
-    for layer in _unnested(layers):
-        kind = type(layer)
-        if any(
-            (
-                layer._forward_hooks,
-                layer._forward_pre_hooks,
-                layer._backward_hooks,
-                layer._backward_pre_hooks,
-            )
-        ):
-            return False  # somebody watches, and would see nothing
-        if "forward" in vars(layer):
-            return False  # somebody put another in place of its own
-        if kind is nn.Sequential or kind is nn.Identity:
-            continue
-        if kind is nn.ReLU and len(steps) > before and not steps[-1].kernel and not flat:
-            steps[-1] = steps[-1]._replace(relu=True)
-            continue
-        if kind is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1:
-            shape, flat = (math.prod(shape),), True
-            continue
-        step: Step | None = None
-        if kind is nn.Linear and layer.bias is not None and shape == (layer.in_features,):
-            step = Step(0, layer.in_features, layer.out_features)
-        elif hasattr(layer, "native_step"):
-            step = layer.native_step(shape)
-        if step is None or (steps and steps[-1].layouts[1] != step.layouts[0]):
-            return False
-        sides = (step.kernel,) * 2 if step.kernel else ()
-        if layer.weight.shape != (step.outputs, step.inputs, *sides) or layer.bias.shape != (
-            step.outputs,
-        ):
-            return False  # somebody gave the layer others
-        steps.append(step)
-        params += [layer.weight, layer.bias]
-        shape, flat = step.shape, False
-    return len(steps) > before and not flat
+class Activations(NamedTuple):
+    """The tensors that a forward pass computes and its backward pass needs."""
+
+    outputs: list[Tensor]  # of the parts
+    inner: Tensor  # outputs of all other steps
+    arg: Tensor | None  # argmax of every pooling; None: there is no backward pass
 
 
-def _unnested(layers: Iterable[nn.Module]) -> Iterator[nn.Module]:
-    """A Sequential first by itself, then what is in it."""
-    for layer in layers:
-        yield layer
-        if type(layer) is nn.Sequential:
-            yield from _unnested(layer)
+class Gradients(NamedTuple):
+    """Addresses of the gradients of one step; 0: none."""
+
+    output: int = 0  # the gradient that comes from outside the chain
+    weight: int = 0
+    bias: int = 0
 
 
-class Kept(NamedTuple):
-    """What a forward pass leaves for its backward."""
-
-    outputs: list[Tensor]
-    inner: Tensor  # what came out between them
-    arg: Tensor | None  # where the maxima were
-
-
-def _table(
+def _step_table(
     plan: Plan,
+    activations: Activations,
     weights: Sequence[Tensor],
-    kept: Kept,
     biases: Sequence[int],
-    after: Sequence[Sequence[int]],
+    gradients: Sequence[Gradients],
 ) -> "array[int]":
-    """An array of C's struct step. `after`: for each step dy, gw and gb; as many steps as it has are in the table."""
-    n = len(kept.outputs[0])
-    y = [kept.inner.data_ptr() + 4 * n * at for at in plan.y]
-    for end, output in zip(plan.ends, kept.outputs, strict=True):
+    """Return an array of `struct step` (kernels.h), one for each element of `gradients`.
+
+    `biases` are addresses.
+    """
+    n = len(activations.outputs[0])
+    y = [activations.inner.data_ptr() + 4 * n * offset for offset in plan.y]
+    for end, output in zip(plan.ends, activations.outputs, strict=True):
         y[end] = output.data_ptr()
-    first = _address(kept.arg)
-    arg = [first + up_to_lanes(n) * at if first else 0 for at in plan.arg]
+    arg = [0] * len(plan.arg)
+    if activations.arg is not None:
+        start = activations.arg.data_ptr()
+        arg = [start + round_up(n) * offset for offset in plan.arg]
     table = array("q")
-    for i, last in enumerate(after):
-        table.extend((*plan.steps[i], weights[i].data_ptr(), biases[i], y[i], arg[i], *last))
+    for i, gradient in enumerate(gradients):
+        table.extend((*plan.steps[i], weights[i].data_ptr(), biases[i], y[i], arg[i], *gradient))
     return table
 
 
@@ -183,88 +91,94 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def up_to_lanes(n: int) -> int:
+def round_up(n: int) -> int:
+    """Round a number of samples up to whole blocks of LANES."""
     return -(-n // LANES) * LANES
 
 
 def _forward(
-    native: ctypes.CDLL, plan: Plan, x: Tensor, params: Sequence[Tensor], keep: bool
-) -> Kept:
-    n, outputs = len(x), []
+    native: ctypes.CDLL, plan: Plan, x: Tensor, params: Sequence[Tensor], save_argmax: bool
+) -> Activations:
+    """Run all steps on a batch; `params` are the weight and the bias of every step."""
+    n = len(x)
+    outputs = []
     for end in plan.ends:
         step = plan.steps[end]
         outputs.append(
-            torch.empty((n, *step.shape), dtype=torch.float32, memory_format=step.layouts[1])
+            torch.empty((n, *step.shape), dtype=torch.float32, memory_format=step.output_layout)
         )
     inner = torch.empty(n * plan.y[-1], dtype=torch.float32)
-    kept = Kept(
-        outputs,
-        inner,
-        torch.empty(up_to_lanes(n) * plan.arg[-1], dtype=torch.uint8) if keep else None,
-    )
+    arg = torch.empty(round_up(n) * plan.arg[-1], dtype=torch.uint8) if save_argmax else None
+    activations = Activations(outputs, inner, arg)
     count = len(plan.steps)
-    table = _table(
-        plan, params[::2], kept, [b.data_ptr() for b in params[1::2]], [(0, 0, 0)] * count
-    )
+    biases = [bias.data_ptr() for bias in params[1::2]]
+    table = _step_table(plan, activations, params[::2], biases, [Gradients()] * count)
     if native.moonfl_chain_forward(table.buffer_info()[0], count, x.data_ptr(), n) != 0:
         raise MemoryError(f"no memory for a forward pass of {n} samples")
-    return kept
+    return activations
 
 
 class _Chain(torch.autograd.Function):
+    """The chain as a differentiable function of its input and parameters."""
+
     @staticmethod
     def forward(
         ctx: Any, native: ctypes.CDLL, plan: Plan, x: Tensor, *params: Tensor
     ) -> tuple[Tensor, ...]:
-        outputs, inner, arg = _forward(native, plan, x, params, keep=True)
-        ctx.native, ctx.plan = native, plan
+        """Return the output of every part."""
+        outputs, inner, arg = _forward(native, plan, x, params, save_argmax=True)
+        ctx.native = native
+        ctx.plan = plan
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, inner, arg, *outputs, *params[::2])
         return tuple(outputs)
 
     @staticmethod
-    def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
-        if (
-            torch.is_grad_enabled()
-        ):  # create_graph=True: the gradient would count as a constant, silently
+    def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the input and of every weight and bias."""
+        if torch.is_grad_enabled():
+            # With create_graph=True the gradient would silently be treated as a constant.
             raise RuntimeError(
                 "the native layers have no second derivative; set MOONFL_KERNELS=torch"
             )
         plan: Plan = ctx.plan
         x, inner, arg, *saved = ctx.saved_tensors
-        x = x.contiguous(
-            memory_format=plan.steps[0].layouts[0]
-        )  # hooks that pack what is saved may change layouts
+        # saved_tensors_hooks may change the layout of what was saved
+        x = x.contiguous(memory_format=plan.steps[0].input_layout)
         outputs: list[Tensor] = []
         dys: dict[int, Tensor] = {}
-        for end, dy in zip(plan.ends, given, strict=True):
-            layout = plan.steps[end].layouts[1]
+        for end, dy in zip(plan.ends, output_grads, strict=True):
+            layout = plan.steps[end].output_layout
             outputs.append(saved[len(outputs)].contiguous(memory_format=layout))
             if dy is not None:
                 dys[end] = dy.contiguous(memory_format=layout)
         weights = saved[len(outputs) :]
         if not dys:
             return (None,) * (3 + 2 * len(weights))
-        n, count = len(x), max(dys) + 1  # the loss does not use what comes after
+        n = len(x)
+        count = max(dys) + 1  # the loss does not depend on later steps
         grads: list[Tensor | None] = [None] * (2 * len(weights))
+        addresses: list[Gradients] = []
         for i in range(count):
-            grads[2 * i] = torch.empty_like(weights[i])
-            grads[2 * i + 1] = torch.empty(plan.steps[i].outputs, dtype=torch.float32)
+            weight_grad = torch.empty_like(weights[i])
+            bias_grad = torch.empty(plan.steps[i].outputs, dtype=torch.float32)
+            grads[2 * i] = weight_grad
+            grads[2 * i + 1] = bias_grad
+            dy_address = _address(dys.get(i))
+            addresses.append(Gradients(dy_address, weight_grad.data_ptr(), bias_grad.data_ptr()))
         dx = torch.empty_like(x) if ctx.needs_input_grad[2] else None
-        room = torch.empty(2 * n * plan.widest, dtype=torch.float32)
-        after = [
-            (_address(dys.get(i)), *map(_address, grads[2 * i : 2 * i + 2])) for i in range(count)
-        ]
-        table = _table(plan, weights, Kept(outputs, inner, arg), [0] * count, after)
-        where = (
+        workspace = torch.empty(2 * n * plan.widest, dtype=torch.float32)
+        activations = Activations(outputs, inner, arg)
+        table = _step_table(plan, activations, weights, [0] * count, addresses)
+        status = ctx.native.moonfl_chain_backward(
             table.buffer_info()[0],
             count,
             x.data_ptr(),
             n,
             _address(dx),
-            room.data_ptr(),
+            workspace.data_ptr(),
             n * plan.widest,
         )
-        if ctx.native.moonfl_chain_backward(*where) != 0:
+        if status != 0:
             raise MemoryError(f"no memory for the gradients of {n} samples")
         return None, None, dx, *grads

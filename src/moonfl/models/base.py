@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..kernels import chain
+from ..kernels.chain import run
+from ..kernels.plan import NativeChain, Parts, plan_layers
 from ..types import Output
 
 
@@ -43,13 +44,24 @@ class Model(nn.Module):
                 nn.Linear(features, features), nn.ReLU(), nn.Linear(features, out_dim)
             )
         self.output = nn.Linear(out_dim if head else features, classes)
-        self.native = True  # False: torch, whatever is at hand
+        self.native = True  # False: always use torch
+        self.native_chain: NativeChain | None = None  # None: use torch
+
+    def parts(self) -> Parts:
+        """Return the modules that compute z, and those that compute the logits from it."""
+        return (self.encoder, self.head), (self.output,)
+
+    def plan_native(self, shape: tuple[int, ...]) -> None:
+        """Choose native code or torch for samples of this shape; call it when the model is complete."""
+        self.native_chain = plan_layers(self.parts(), shape)
 
     def forward(self, x: Tensor) -> Output:
+        """Return z and the logits of a batch."""
         x = self.standardise(x)
-        made = chain.run([[self.encoder, self.head], [self.output]], x) if self.native else None
-        if made is not None:
-            return Output(*made)
+        if self.native and self.native_chain is not None:
+            outputs = run(self.native_chain, self.parts(), x)
+            if outputs is not None:
+                return Output(*outputs)
         z = self.head(self.encoder(x))
         return Output(z, self.output(z))
 

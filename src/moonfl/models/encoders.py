@@ -96,4 +96,5 @@ def build_model(
     made = Model(encoder, features, classes, head, out_dim)
     if scales is not None:
         made.standardise = Standardise(scales)
+    made.plan_native(shape)
     return made
