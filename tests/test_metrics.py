@@ -21,9 +21,9 @@ from moonfl.data.base import Dataset, Examples
 from moonfl.experiment import Experiment
 from moonfl.metrics import Tally, score, tally, total
 from moonfl.runs.recorder import summarise
-from moonfl.runs.states import load
 from moonfl.runs.stopping import chosen, finished
 from moonfl.runs.summary import summarise_result
+from moonfl.runs.tensor_files import load
 from moonfl.task import make_task
 
 CLASSES = 4

@@ -1,10 +1,10 @@
 """Arithmetic on parameter dictionaries (Params), and their exchange with torch modules.
 
 The first half copies parameters and buffers between modules and dictionaries, and saves the state
-of a module that its state_dict leaves out. The second half is arithmetic: `add`, `sub`, `mean`,
-`norm` and others. Arithmetic returns new tensors, changes nothing, and works on the names of its
-first argument: `sub(global_params, trained_model)` leaves the buffers out because the first
-argument has none.
+of a module that its state_dict leaves out. The second half joins dictionaries by prefix and does
+arithmetic: `add`, `sub`, `mean`, `norm` and others. Arithmetic returns new tensors, changes
+nothing, and works on the names of its first argument: `sub(global_params, trained_model)` leaves
+the buffers out because the first argument has none.
 """
 
 import math
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from . import seeds
-from .types import Params
+from .types import Params, State
 
 PLAIN_TYPES = (bool, int, float, complex, str, type(None))
 MODULE_ATTRIBUTES = vars(nn.Module()).keys()  # attributes that torch gives every module
@@ -144,6 +144,21 @@ def _plain_attributes(module: nn.Module) -> list[str]:
         for name, value in vars(module).items()
         if name not in MODULE_ATTRIBUTES and isinstance(value, PLAIN_TYPES)
     ]
+
+
+def add_prefix(prefix: str, state: State) -> State:
+    """Return the State with `prefix/` before every label, so that several fit into one."""
+    return {f"{prefix}/{label}": params for label, params in state.items()}
+
+
+def select_prefix(prefix: str, state: State) -> State:
+    """Return the part of a State that `add_prefix` added, without the prefix."""
+    start = f"{prefix}/"
+    selected = {}
+    for label, params in state.items():
+        if label.startswith(start) and label != start:
+            selected[label.removeprefix(start)] = params
+    return selected
 
 
 def to(a: Params, device: torch.device) -> Params:

@@ -334,7 +334,7 @@ def test_scaffolds_c_stays_the_mean_of_the_c_i_while_only_weights_are_clipped() 
     assert all(abs(float(u.extra["delta_c"]["w"])) < 3.9 for u in log.updates[0])
     assert float(server.params["w"]) == pytest.approx(sum(min(3.9, c) for c in changes) / 3)
     assert max(changes) > 4
-    kept = [engine.states.before(i, 1) for i in range(3)]
+    kept = [engine.states.load(i, before=1) for i in range(3)]
     assert float(server.shared["c"]["w"]) == pytest.approx(
         sum(float(k["c_i"]["w"]) for k in kept if k) / 3
     )

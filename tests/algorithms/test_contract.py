@@ -58,7 +58,7 @@ def test_inputs_unchanged_and_states_plain(algorithm: str, batch_norm: bool) -> 
 class NumpyStates(States):
     """Carries every state as bytes, as a file or a message does."""
 
-    def keep(self, party: int, round: int, state: State) -> None:
+    def save(self, party: int, round: int, state: State) -> None:
         def carry(params: Params) -> Params:
             arrays = {
                 k: (v.numpy().dtype, v.shape, v.contiguous().numpy().tobytes())
@@ -69,7 +69,7 @@ class NumpyStates(States):
                 for k, (d, s, b) in arrays.items()
             }
 
-        super().keep(party, round, {label: carry(params) for label, params in state.items()})
+        super().save(party, round, {label: carry(params) for label, params in state.items()})
 
 
 @everywhere

@@ -71,7 +71,7 @@ def test_scaffold_c_is_the_mean_of_the_c_i() -> None:
     )
     engine = Embedded(exp, task)
     server = run(exp, task, engine, Nowhere())
-    c_i = [engine.states.before(i, exp.rounds) for i in range(4)]
+    c_i = [engine.states.load(i, before=exp.rounds) for i in range(4)]
     mean = sum(float(state["c_i"]["w"]) for state in c_i if state) / 4
     assert float(server.shared["c"]["w"]) == pytest.approx(mean, abs=1e-5)
     assert mean != 0

@@ -139,7 +139,7 @@ def test_keeps_the_k_newest_models_newest_first(k: int) -> None:
     exp = with_algorithm(TINY, MOON(negatives=k))
     server, engine = init_server(exp, task), Embedded(exp, task)
     sent = [engine.train(server, [0], t)[0].params for t in range(5)]
-    kept = list(engine.states.before(0, 5).values())
+    kept = list(engine.states.load(0, before=5).values())
     assert len(kept) == k
     for model, expected in zip(kept, sent[::-1], strict=False):
         assert all(torch.equal(model[name], expected[name]) for name in expected)
@@ -151,7 +151,7 @@ def test_party_left_out_for_rounds_keeps_its_latest_model() -> None:
     server, engine = init_server(exp, task), Embedded(exp, task)
     update = engine.train(server, [2], 0)[0]
     engine.train(server, [0, 1], 1)
-    kept = engine.states.before(2, 7)["prev0"]
+    kept = engine.states.load(2, before=7)["prev0"]
     assert all(torch.equal(kept[name], update.params[name]) for name in update.params)
 
 

@@ -25,7 +25,7 @@ from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment
 from moonfl.exports import writer as exports
 from moonfl.exports.weights import Artifact
-from moonfl.runs import states
+from moonfl.runs import tensor_files
 from moonfl.runs.recorder import Result
 from moonfl.task import make_task
 
@@ -315,7 +315,7 @@ def test_best_is_the_model_the_run_kept(
     result = moonfl.run(replace(QUICK, validation=0.2), tmp_path / "chosen", workers=1)
     assert result.chosen is not None
     other = {"global": tree.mul(result.models["global"], 0.5)}
-    states.save(
+    tensor_files.save(
         tmp_path / "chosen" / "best.safetensors", other
     )  # as a kill before the checkpoint may leave it
     assert main(["export", str(tmp_path / "chosen"), "--best"]) == 0

@@ -26,7 +26,7 @@ from moonfl.flower.client import WRONG_THERE
 from moonfl.flower.init import init
 from moonfl.flower.protocol import unpack
 from moonfl.flower.server import serve, site_app
-from moonfl.runs.states import load
+from moonfl.runs.tensor_files import load
 
 pytestmark = pytest.mark.flower
 EXP = Experiment(parties=3, rounds=6, epochs=1, algorithm=MOON(mu=1.0))

@@ -53,7 +53,7 @@ from moonfl.flower.simulation import simulate, simulated_site, simulated_sites
 from moonfl.flower.site import read_site
 from moonfl.runs.directory import CHECKPOINT
 from moonfl.runs.recorder import Result
-from moonfl.runs.states import load
+from moonfl.runs.tensor_files import load
 from moonfl.task import make_task
 
 _ = module  # a fixture
@@ -668,7 +668,7 @@ def test_a_site_that_lost_its_state_is_named(
     moon.grid.meddle = forget
     result = moon.serve()
     (missing,) = (p["missing"] for p in result.rounds[1]["parties"] if "missing" in p)
-    assert "the state that party 1 left round 1 with is missing" in missing
+    assert "the state of party 1 after round 1 is missing" in missing
     assert "round 2 goes on without site-2" in capsys.readouterr().err
 
 

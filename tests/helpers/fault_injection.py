@@ -25,7 +25,7 @@ from helpers.problems import gaussians
 from moonfl.experiment import Experiment
 from moonfl.runs import analysis
 from moonfl.runs.recorder import Result
-from moonfl.runs.states import load
+from moonfl.runs.tensor_files import load
 
 EXPERIMENT = Experiment(
     parties=3,

@@ -19,7 +19,9 @@ from moonfl.engines.base import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import RunError
 from moonfl.federation import run
-from moonfl.runs.states import OnDisk, SiteStates, States, load, save
+from moonfl.runs.site_states import SiteStates
+from moonfl.runs.states import States
+from moonfl.runs.tensor_files import StoredParams, load, save
 from moonfl.types import Mean, Server, Update
 
 
@@ -30,15 +32,17 @@ def state(value: float) -> dict[str, dict[str, torch.Tensor]]:
 @pytest.mark.parametrize("budget", [0, 500, 10**9])
 def test_two_generations(budget: int) -> None:
     with closing(States(budget)) as states:
-        assert states.before(1, 0) is None
+        assert states.load(1, before=0) is None
         for t in range(4):
-            states.keep(1, t, state(t))
-        assert same(states.before(1, 4), state(3))
-        assert same(states.before(1, 3), state(2))  # round 3 again starts where round 3 started
-        assert states.before(1, 2) is None  # older ones are gone
-        states.keep(1, 3, state(9))
-        assert same(states.before(1, 4), state(9))
-        assert same(states.before(1, 3), state(2))
+            states.save(1, t, state(t))
+        assert same(states.load(1, before=4), state(3))
+        assert same(
+            states.load(1, before=3), state(2)
+        )  # round 3 again starts where round 3 started
+        assert states.load(1, before=2) is None  # older ones are gone
+        states.save(1, 3, state(9))
+        assert same(states.load(1, before=4), state(9))
+        assert same(states.load(1, before=3), state(2))
         assert states.used <= budget
 
 
@@ -46,7 +50,7 @@ def test_files_go_when_they_are_not_needed() -> None:
     states = States(0)
     for t in range(5):
         for party in range(3):
-            states.keep(party, t, state(t))
+            states.save(party, t, state(t))
     folder = Path(states._temporary.name)
     assert len(list(folder.iterdir())) == 6
     states.close()
@@ -58,7 +62,7 @@ def test_a_file_holds_what_was_saved_whole(tmp_path: Path) -> None:
     save(path, state(1.5))
     assert same(load(path), state(1.5))
     assert [p.name for p in tmp_path.iterdir()] == ["state.safetensors"]
-    assert torch.equal(OnDisk(path, "prev0")["n"], torch.tensor(3))
+    assert torch.equal(StoredParams(path, "prev0")["n"], torch.tensor(3))
 
 
 def odd_state() -> dict[str, dict[str, torch.Tensor]]:
@@ -146,39 +150,39 @@ def test_a_sites_store_keeps_what_may_be_asked_for(tmp_path: Path) -> None:
     """Of rounds that were not accepted nothing stays; one that ends late takes nothing of a newer one away."""
     store = SiteStates(tmp_path / "site")
     state = {"previous": {"w": torch.arange(3.0)}}
-    assert store.after(1, None) is None
-    store.keep(1, 0, state, None)
-    store.keep(1, 3, {}, 0)
-    store.keep(1, 4, state, 0)
-    store.keep(1, 3, state, 0)
-    assert same(store.after(1, 0), state)
-    assert same(store.after(1, 4), state)
-    store.keep(1, 5, {}, 4)
-    assert same(store.after(1, 0), state), (
+    assert store.load(1, None) is None
+    store.save(1, 0, state, None)
+    store.save(1, 3, {}, 0)
+    store.save(1, 4, state, 0)
+    store.save(1, 3, state, 0)
+    assert same(store.load(1, 0), state)
+    assert same(store.load(1, 4), state)
+    store.save(1, 5, {}, 4)
+    assert same(store.load(1, 0), state), (
         "accepted before 4 was, for a server that goes back; 3 never was"
     )
     assert {path.stem for path in (tmp_path / "site").iterdir()} == {
         f"party-1-round-{t}" for t in (0, 4, 5)
     }
-    store.keep(1, 6, {}, 5)
+    store.save(1, 6, {}, 5)
     assert {path.stem for path in (tmp_path / "site").iterdir()} == {
         f"party-1-round-{t}" for t in (4, 5, 6)
     }
-    assert store.after(1, 5) == {}
-    with pytest.raises(RunError, match="the state that party 1 left round 3 with is missing"):
-        store.after(1, 2)
+    assert store.load(1, 5) == {}
+    with pytest.raises(RunError, match="the state of party 1 after round 3 is missing"):
+        store.load(1, 2)
     store.path(1, 5).write_bytes(b"broken")
     with pytest.raises(RunError, match="is damaged"):
-        store.after(1, 5)
+        store.load(1, 5)
 
 
 def test_a_state_of_labels_alone_survives_a_restart(tmp_path: Path) -> None:
     states = States(0, tmp_path)
-    states.keep(0, 0, {"seen": {}})
-    states.keep(1, 0, {})
+    states.save(0, 0, {"seen": {}})
+    states.save(1, 0, {})
     again = States(0, tmp_path)
     again.restore(states.newest())
-    assert (again.before(0, 1), again.before(1, 1)) == ({"seen": {}}, {})
+    assert (again.load(0, before=1), again.load(1, before=1)) == ({"seen": {}}, {})
 
 
 def test_what_a_killed_site_left_is_removed_when_it_is_old(tmp_path: Path) -> None:
@@ -186,7 +190,7 @@ def test_what_a_killed_site_left_is_removed_when_it_is_old(tmp_path: Path) -> No
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").write_text("")
     os.utime(tmp_path / ".writing-old", (0, 0))
-    SiteStates(tmp_path).keep(0, 0, {"a": {"w": torch.zeros(1)}}, None)
+    SiteStates(tmp_path).save(0, 0, {"a": {"w": torch.zeros(1)}}, None)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         ".writing-new",
         "party-0-round-0.safetensors",

@@ -18,13 +18,13 @@ class Embedded:
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
         """The updates of the chosen parties, in the order chosen."""
         updates: list[Update] = []
-        self.states.clear_parked()
+        self.states.clear_updates()
         for i in chosen:
-            state = self.states.before(i, t)
+            state = self.states.load(i, before=t)
             with one_thread():
                 update, kept = local_update(self.exp, self.task, self.bench, server, state, i, t)
-            self.states.keep(i, t, kept)
-            updates.append(self.states.park(update))
+            self.states.save(i, t, kept)
+            updates.append(self.states.store_update(update))
         return updates
 
     def evaluate(self, server: Server) -> dict[str, Score]:

@@ -20,11 +20,12 @@ from typing import Any
 
 import torch
 
+from .. import tree
 from ..errors import InputError, RunError, notify
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..metrics import Score, Tally
-from ..runs.states import States, add_prefix, select_prefix
+from ..runs.states import States
 from ..task import Task
 from ..types import Server, State, Update
 from . import shared_memory
@@ -61,21 +62,21 @@ class Pool:
         common = {
             "params": server.params,
             "buffers": server.buffers,
-            **add_prefix("shared", server.shared),
+            **tree.add_prefix("shared", server.shared),
         }
         updates: dict[int, Update] = {}
-        self.states.clear_parked()
+        self.states.clear_updates()
 
         def done(job: Job, told: Any, tensors: State) -> None:
             (_, i, _), (samples, steps, metrics) = job, told
             params, buffers = tensors.get("params", {}), tensors.get("buffers", {})
             update = Update(
-                i, params, buffers, samples, steps, select_prefix("extra", tensors), metrics
+                i, params, buffers, samples, steps, tree.select_prefix("extra", tensors), metrics
             )
-            self.states.keep(i, t, select_prefix("state", tensors))
-            updates[i] = self.states.park(update)
+            self.states.save(i, t, tree.select_prefix("state", tensors))
+            updates[i] = self.states.store_update(update)
 
-        self._work(common, jobs, done, lambda job: self.states.before(job[1], t))
+        self._work(common, jobs, done, lambda job: self.states.load(job[1], before=t))
         return [updates[i] for i in chosen]
 
     def evaluate(self, server: Server) -> dict[str, Score]:
@@ -153,7 +154,7 @@ class Pool:
     def _assign(self, worker: Worker, job: Job, state: State | None) -> None:
         with contextlib.suppress(ConnectionError):  # it died; the wait for its answer will tell
             shared_memory.send(
-                worker.connection, (*job, state is not None), add_prefix("state", state or {})
+                worker.connection, (*job, state is not None), tree.add_prefix("state", state or {})
             )
 
     def _tell(self, worker: Worker, common: State) -> None:
@@ -241,10 +242,14 @@ def _do(
         bench.clear()
         return task.evaluate_chunks(bench.module(common["model"]), range(a, b)), {}
     server = Server(
-        common.get("params", {}), common.get("buffers", {}), select_prefix("shared", common)
+        common.get("params", {}), common.get("buffers", {}), tree.select_prefix("shared", common)
     )
-    state = select_prefix("state", tensors) if has_state else None
+    state = tree.select_prefix("state", tensors) if has_state else None
     update, kept = local_update(exp, task, bench, server, state, a, b)
     told = (update.num_samples, update.num_steps, update.metrics)
     parts = {"params": update.params, "buffers": update.buffers}
-    return told, {**parts, **add_prefix("extra", update.extra), **add_prefix("state", kept)}
+    return told, {
+        **parts,
+        **tree.add_prefix("extra", update.extra),
+        **tree.add_prefix("state", kept),
+    }

@@ -14,7 +14,7 @@ from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..models.base import standardises
 from ..runs.directory import versions
-from ..runs.states import SiteStates
+from ..runs.site_states import SiteStates
 from ..seeds import one_thread
 from ..task import Task, hash_examples
 from .protocol import COUNTS, HELD, Facts, RefusedError, pack, pack_update, unpack, unpack_order
@@ -103,12 +103,12 @@ def train(exp: Experiment, site: Site, message: Message) -> Message:
     if not order.run.isalnum():
         raise RefusedError(f"'{order.run}' is not the name of a run")
     task, states = site.task, site.states(order.run)
-    state = states.after(site.party, order.accepted)
+    state = states.load(site.party, order.accepted)
     with one_thread():
         update, kept = local_update(
             exp, task, Workbench(task.build), order.server, state, site.party, order.round
         )
-    states.keep(site.party, order.round, kept, order.accepted)
+    states.save(site.party, order.round, kept, order.accepted)
     return Message(
         pack_update(
             update, order, hash_examples(task.parties[site.party], *task.held_out.values())

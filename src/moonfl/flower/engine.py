@@ -8,7 +8,8 @@ from ..engines.embedded import Embedded
 from ..errors import DivergenceError, InputError, RunError, notify
 from ..experiment import Experiment
 from ..metrics import Score, Tally, score, total
-from ..runs.states import SiteStates, States
+from ..runs.site_states import SiteStates
+from ..runs.states import States
 from ..task import Task
 from ..types import Frozen, Params, Party, Server, State, Update
 from .membership import Roll
@@ -45,7 +46,7 @@ class Sites:
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
         """The updates of the chosen parties in their order; of those that did not answer, why."""
-        self.states.clear_parked()
+        self.states.clear_updates()
         updates: dict[int, Update] = {}
         needed = min(self.roll.rules.min_parties, len(chosen))
         for attempt in range(self.roll.rules.attempts):
@@ -62,7 +63,7 @@ class Sites:
             )
         for i in chosen:
             if not updates[i].missing:
-                self.states.note(i, t, None if self.here is None else self.here.path(i, t))
+                self.states.register(i, t, None if self.here is None else self.here.path(i, t))
         self.late = {i for i in chosen if updates[i].missing.startswith(LATE)}
         if answered < len(chosen):
             notify(f"moonfl: round {t + 1} goes on without {self._reasons(updates)}")
@@ -112,7 +113,7 @@ class Sites:
         try:
             facts, tensors = content_of(answer)
             like = {} if alone else self._extra_like(order.server, steps)
-            return self.states.park(read_update(facts, tensors, order, site, steps, like))
+            return self.states.store_update(read_update(facts, tensors, order, site, steps, like))
         except RefusedError as error:
             return absent(i, str(error))
 

@@ -12,10 +12,10 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
+from .. import tree
 from ..data.moments import Moments, scales_shape
 from ..metrics import Tally
 from ..report.run_checks import is_number
-from ..runs.states import add_prefix, select_prefix
 from ..types import Params, Server, State, Update
 
 FACTS = "moonfl"
@@ -106,7 +106,11 @@ def unpack(content: RecordDict) -> tuple[Facts, State]:
 
 def server_arrays(server: Server) -> dict[str, ArrayRecord]:
     return arrays_of(
-        {"params": server.params, "buffers": server.buffers, **add_prefix("shared", server.shared)}
+        {
+            "params": server.params,
+            "buffers": server.buffers,
+            **tree.add_prefix("shared", server.shared),
+        }
     )
 
 
@@ -121,7 +125,7 @@ def unpack_order(content: RecordDict) -> Order:
     facts, tensors = unpack(content)
     return Order(
         **facts,
-        server=Server(tensors["params"], tensors["buffers"], select_prefix("shared", tensors)),
+        server=Server(tensors["params"], tensors["buffers"], tree.select_prefix("shared", tensors)),
     )
 
 
@@ -136,7 +140,7 @@ def pack_update(update: Update, order: Order, sha256: str) -> RecordDict:
     tensors = {
         "params": update.params,
         "buffers": update.buffers,
-        **add_prefix("extra", update.extra),
+        **tree.add_prefix("extra", update.extra),
     }
     return pack(facts | {"metrics": update.metrics, "sha256": sha256}, tensors)
 
@@ -161,8 +165,8 @@ def read_update(
         is_number(metrics.get(key, 0), low, MOST) for key, low in METRICS.items()
     ):
         raise RefusedError("its metrics are not numbers that a round can have")
-    extra = select_prefix("extra", tensors)
-    if [*tensors] != ["params", "buffers", *add_prefix("extra", extra)]:
+    extra = tree.select_prefix("extra", tensors)
+    if [*tensors] != ["params", "buffers", *tree.add_prefix("extra", extra)]:
         raise RefusedError(f"it sends {clean(', '.join(tensors))}, not a model alone")
     check_tensors("the model", tensors["params"], order.server.params)
     check_tensors("the buffers", tensors["buffers"], order.server.buffers, constants=True)

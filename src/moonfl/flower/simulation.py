@@ -17,7 +17,8 @@ from ..errors import RunError
 from ..experiment import Experiment
 from ..runs.directory import CHECKPOINT
 from ..runs.recorder import Result
-from ..runs.states import SiteStates, States
+from ..runs.site_states import SiteStates
+from ..runs.states import States
 from ..task import Task, hash_examples, make_task, with_party_count
 from .client import Site, client_app
 from .engine import Sites
@@ -90,12 +91,12 @@ def simulated_sites(
     for i, facts in roll.known.items():
         if facts["sha256"] != hash_examples(task.parties[i], *task.held_out.values()):
             raise RunError(f"party {i} has other data where it is simulated than here")
-    return Sites(exp, task, states, roll, RUN, SiteStates(out / CHECKPOINT, tidy=False))
+    return Sites(exp, task, states, roll, RUN, SiteStates(out / CHECKPOINT, remove_old=False))
 
 
 def simulated_site(exp: Experiment, folder: Path, context: Context) -> tuple[Experiment, Site]:
     party = int(context.node_config["partition-id"])
-    states = SiteStates(folder, tidy=False)
+    states = SiteStates(folder, remove_old=False)
     return exp, Site(party, f"party {party}", task_of(exp), lambda run: states)
 
 

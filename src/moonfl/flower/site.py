@@ -17,7 +17,7 @@ from ..data.partition import split_off
 from ..data.tables import read_csv
 from ..errors import InputError
 from ..experiment import Experiment, read_toml
-from ..runs.states import SiteStates
+from ..runs.site_states import SiteStates
 from ..settings import setting
 from ..task import Task, make_builder
 from .client import Site

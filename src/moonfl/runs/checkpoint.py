@@ -14,11 +14,13 @@ from typing import Any
 
 import safetensors
 
+from .. import tree
 from ..errors import InputError, quoted
 from ..experiment import Experiment, read_toml, to_toml
 from ..types import Server, State
 from .files import write_atomically
-from .states import States, add_prefix, load, save, select_prefix
+from .states import States
+from .tensor_files import load, save
 
 FORMAT = 1
 GO_BACK = (
@@ -213,11 +215,13 @@ def _sweep(folder: Path) -> None:
 
 def _flat(server: Server) -> State:
     """All of a server in one State: params, buffers, and shared/c, memory/h, step/v."""
-    parts = (add_prefix(part, getattr(server, part)) for part in STATES)
+    parts = (tree.add_prefix(part, getattr(server, part)) for part in STATES)
     return {"params": server.params, "buffers": server.buffers} | {
         k: v for part in parts for k, v in part.items()
     }
 
 
 def _server(flat: State) -> Server:
-    return Server(flat["params"], flat["buffers"], *(select_prefix(part, flat) for part in STATES))
+    return Server(
+        flat["params"], flat["buffers"], *(tree.select_prefix(part, flat) for part in STATES)
+    )

@@ -23,7 +23,7 @@ from ..task import Task
 from ..types import Params
 from . import checkpoint, stopping
 from .files import sync, write_atomically, writing
-from .states import save
+from .tensor_files import save
 
 SETTINGS, ROUNDS, PARTITION, FINAL = (
     "experiment.toml",

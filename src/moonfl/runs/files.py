@@ -1,4 +1,7 @@
-"""Files that are there whole or not at all, whenever the power goes."""
+"""Durable file writes: after a crash or power failure a file is complete or absent.
+
+`atomic` and `write_atomically` replace a file in one step; `append_line` adds a line to a log.
+"""
 
 import contextlib
 import os
@@ -10,7 +13,11 @@ from ..errors import RunError
 
 @contextlib.contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Write to the path given; at the end of the block that file, safe on disk, takes the place of `path`."""
+    """Replace the file at `path` in one step.
+
+    The block writes to the temporary path that it receives. At its end that file is synced to disk
+    and renamed to `path`.
+    """
     temporary = path.with_name(path.name + ".part")
     try:
         with writing(path):
@@ -24,27 +31,28 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
+    """Write a text file in one step."""
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a file, safe on disk; where that fails the file is as it was."""
+    """Append a line to a file and sync it to disk; on an error the file stays as it was."""
     with writing(path), open(path, "ab", buffering=0) as file:
-        before = file.tell()
+        size = file.tell()
         try:
             data = memoryview(f"{line}\n".encode())
             while data:
                 data = data[file.write(data) :]
             os.fsync(file.fileno())
         except OSError:
-            file.truncate(before)
+            file.truncate(size)
             raise
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """A disk that does not take what is written to `path` is told of in one line."""
+    """Turn an OSError inside this block, such as a full disk, into a RunError with the path."""
     try:
         yield
     except OSError as error:
@@ -52,6 +60,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
+    """Flush a file or a folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -20,7 +20,8 @@ from . import checkpoint, stopping
 from .analysis import analyse
 from .directory import BEST, CHECKPOINT, FINAL, ROUNDS, Fact, finished
 from .files import append_line, write_atomically
-from .states import States, save
+from .states import States
+from .tensor_files import save
 
 GLOBAL = "global"  # the name of the model that all parties trained
 

@@ -1,287 +1,185 @@
-"""The one store of party states, in memory up to a budget and on disk above it.
+"""Party states: what each party remembers between rounds, such as MOON's previous model.
 
-Each party has two generations (at a site three, for a server that goes back), tagged with the round that made them, so
-that a repeated round starts from the state that round started from. A store with a folder of its own keeps all of them
-there, for a checkpoint to name.
+Where they are written: a run with a directory writes the state of a party after each of its rounds
+to RUN/checkpoint/party-I-round-T.safetensors (`States.save`). A run without a directory keeps
+states in memory up to a budget and the rest in a temporary folder. A Flower site stores its own
+states (site_states.py).
+
+Why a crash loses nothing:
+
+1. `files.atomic` writes under a temporary name, syncs, and renames: a file is complete or absent.
+2. The round is part of the file name, so a new state never replaces one that a checkpoint uses.
+3. `checkpoint.write` runs after all parties of a round are stored. It writes the server's file, and
+   then, as the last step, an index with the name and hash of every file that the round needs.
+
+A run resumes from the newest index. States written after it belong to an unfinished round; they are
+ignored, and removed with the next checkpoint. The store keeps the two newest states of a party, each
+with its round, so that a repeated round starts from the state that it started from before.
 """
 
 import contextlib
 import itertools
-import json
 import os
-import shutil
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import safetensors
-import torch
-from safetensors.torch import save_file
-from torch import Tensor
+from typing import NamedTuple
 
 from .. import tree
-from ..errors import RunError
 from ..types import State, Update
-from .files import atomic, sync
-
-DAY = 86_400.0  # seconds
+from .tensor_files import StoredParams, load, save, write
 
 
-def free_memory() -> int:
-    """Bytes that processes can have without swapping; in a container no more than it may have at all."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = 1024 * next(
-            int(line.split()[1]) for line in lines if line.startswith("MemAvailable")
-        )
-    except (OSError, StopIteration):
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    with contextlib.suppress(OSError, ValueError):  # ValueError: "max", no limit
-        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return free
+class StateFile(NamedTuple):
+    """The newest state of a party."""
 
-
-def state_name(party: int, round: int) -> str:
-    return f"party-{party}-round-{round}"
-
-
-def add_prefix(prefix: str, state: State) -> State:
-    """As part of a State that holds several."""
-    return {f"{prefix}/{label}": params for label, params in state.items()}
-
-
-def select_prefix(prefix: str, tensors: State) -> State:
-    """That part of it."""
-    parts = ((label.partition("/"), params) for label, params in tensors.items())
-    return {label: params for (of, _, label), params in parts if of == prefix and label}
-
-
-def num_bytes(state: State) -> int:
-    return sum(map(tree.num_bytes, state.values()))
-
-
-def save(path: Path, state: State, note: str = "") -> None:
-    """All of it or nothing, whenever the power goes."""
-    with atomic(path) as temporary:
-        write(temporary, state, note)
-
-
-def write(path: Path, state: State, note: str = "") -> None:
-    """Tensors are numbered; their names are in the head, as is the note."""
-    names = [(label, name) for label, params in state.items() for name in params]
-    tensors = {
-        str(k): state[label][name].clone(memory_format=torch.contiguous_format)
-        for k, (label, name) in enumerate(names)
-    }
-    try:
-        save_file(
-            tensors,
-            path,
-            {"labels": json.dumps(list(state)), "names": json.dumps(names), "note": note},
-        )
-    except (
-        safetensors.SafetensorError,
-        KeyError,
-    ) as error:  # KeyError: a type of numbers that it does not know
-        raise RunError(f"{path} cannot be written: {error}") from None
-
-
-def load(path: Path) -> State:
-    with safetensors.safe_open(path, "pt") as file:
-        head = file.metadata()
-        state: dict[str, dict[str, Tensor]] = {label: {} for label in json.loads(head["labels"])}
-        for k, (label, name) in enumerate(json.loads(head["names"])):
-            state[label][name] = file.get_tensor(
-                str(k)
-            ).clone()  # into storage aligned as torch aligns it
-    return dict(state)
-
-
-class OnDisk(Mapping[str, Tensor]):
-    """Params that stay in a file; each tensor is read when it is asked for, and not kept."""
-
-    def __init__(self, path: Path, label: str) -> None:
-        self.path = path
-        with safetensors.safe_open(path, "pt") as file:
-            names = enumerate(json.loads(file.metadata()["names"]))
-        self.keys_of = {name: str(k) for k, (of, name) in names if of == label}
-
-    def __getitem__(self, name: str) -> Tensor:
-        with safetensors.safe_open(self.path, "pt") as file:
-            tensor: Tensor = file.get_tensor(self.keys_of[name])
-        return tensor.clone()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.keys_of)
-
-    def __len__(self) -> int:
-        return len(self.keys_of)
+    round: int  # the last round that the party took part in, from 0
+    path: Path | None  # None if the state is empty, or stored at a Flower site
 
 
 @dataclass(frozen=True)
-class Kept:
-    """One generation: in memory, on disk, or both. On neither: it is empty."""
+class Generation:
+    """A state in memory, on disk, or both; if it is in neither, it is empty."""
 
     round: int
     state: State | None
     path: Path | None
 
     def read(self) -> State:
-        return (
-            self.state
-            if self.state is not None
-            else load(self.path)
-            if self.path is not None
-            else {}
-        )
-
-
-class SiteStates:
-    """The store of a party that lives elsewhere than the server: its states are on its own disk, and nowhere else.
-
-    The server says with each round which round of this party it accepted last. A newer state is of a round that was
-    late, refused or is repeated: it does not count. The one before is there for a server that goes back by a round.
-    """
-
-    def __init__(self, folder: Path, tidy: bool = True) -> None:
-        """`tidy`: remove states that cannot be asked for again."""
-        self.folder, self.tidy = folder, tidy
-
-    def after(self, party: int, accepted: int | None) -> State | None:
-        """What the party kept after its last accepted round; None before its first."""
-        if accepted is None:
-            return None
-        path = self.path(party, accepted)
-        try:
-            return load(path)
-        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-            reason = "is missing" if not path.exists() else f"is damaged ({error})"
-            raise RunError(
-                f"the state that party {party} left round {accepted + 1} with {reason}: {path}"
-            ) from None
-
-    def keep(self, party: int, round: int, state: State, accepted: int | None) -> None:
-        """A round that ends late must not take away what a newer one left: only older states are removed."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.path(party, round)
-        with tempfile.TemporaryDirectory(
-            dir=self.folder, prefix=".writing-"
-        ) as own:  # two may be at the same round
-            save(Path(own) / path.name, state, json.dumps(accepted))
-            os.replace(Path(own) / path.name, path)
-        sync(self.folder)
-        for left in self.folder.glob(".writing-*"):  # by one that was killed
-            with contextlib.suppress(OSError):
-                if time.time() - left.stat().st_mtime > DAY:
-                    shutil.rmtree(left)
-        there = {
-            path.stem.rpartition("-")[2]: path
-            for path in self.folder.glob(f"{state_name(party, 0)[:-1]}*")
-        }
-        rounds = [int(number) for number in there if number.isdecimal() and self.tidy]
-        wanted = (accepted, None if accepted is None else self._before(party, accepted))
-        for t in rounds:
-            if t < round and t not in wanted:
-                there[str(t)].unlink(missing_ok=True)
-
-    def _before(self, party: int, round: int) -> int | None:
-        """The round that was the last accepted one when `round` began."""
-        unread = contextlib.suppress(OSError, ValueError, KeyError, safetensors.SafetensorError)
-        with unread, safetensors.safe_open(self.path(party, round), "pt") as file:
-            number = json.loads(file.metadata()["note"])
-            return None if number is None else int(number)
-        return None
-
-    def path(self, party: int, round: int) -> Path:
-        return self.folder / f"{state_name(party, round)}.safetensors"
+        """Return the state, from memory if it is there."""
+        if self.state is not None:
+            return self.state
+        return {} if self.path is None else load(self.path)
 
 
 class States:
+    """The states of all parties, and the updates of the current round."""
+
     def __init__(self, budget: int | None = None, folder: Path | None = None) -> None:
-        """`budget`: bytes that may be held in memory. `folder`: where every state is kept; nothing there is removed."""
+        """Create an empty store.
+
+        `budget` is the number of bytes that it may use in memory, by default a quarter of the free
+        memory. `folder` is where every state is written; the store removes nothing there.
+        """
         self.budget = free_memory() // 4 if budget is None else budget
         self.folder = folder
-        self.used = 0
-        self._kept: dict[int, list[Kept]] = {}  # party -> newest first
-        self._parked: list[Path] = []
-        self._held = 0  # bytes of this round's updates in memory
-        self._numbers = itertools.count(1)  # of parked updates; none is used twice
+        self.used = 0  # bytes of states in memory
+        self._generations: dict[int, list[Generation]] = {}  # party -> newest first
+        self._update_files: list[Path] = []
+        self._update_bytes = 0  # of this round's updates in memory
+        self._update_numbers = itertools.count(1)  # so that no file name is used twice
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
-    def before(self, party: int, round: int) -> State | None:
-        """What the party kept when it last took part before `round`; None if it never did."""
-        kept = next((kept for kept in self._kept.get(party, []) if kept.round < round), None)
-        return None if kept is None else kept.read()
+    def load(self, party: int, before: int) -> State | None:
+        """Return the newest state from a round before `before`, or None if there is none."""
+        for generation in self._generations.get(party, []):
+            if generation.round < before:
+                return generation.read()
+        return None
 
-    def keep(self, party: int, round: int, state: State) -> None:
-        """The state the party leaves `round` with; whatever it had of that round or later is void."""
-        old = self._kept.get(party, [])
-        older = [kept for kept in old if kept.round < round][:1]
-        for kept in old:
-            if kept not in older:
-                self._forget(kept)
-        size, path = num_bytes(state), None
+    def save(self, party: int, round: int, state: State) -> None:
+        """Store the state of a party after `round`, and drop those of that round and later."""
+        generations = self._generations.get(party, [])
+        older = [generation for generation in generations if generation.round < round][:1]
+        for generation in generations:
+            if generation not in older:
+                self._drop(generation)
+        size = num_bytes(state)
         fits = self.used + size <= self.budget
+        path = None
         if state and (self.folder is not None or not fits):
-            path = self._path(state_name(party, round))
+            path = self._path(file_name(party, round))
             save(path, state)
-        self.used += size if fits else 0
-        self._kept[party] = [Kept(round, state if fits or size == 0 else None, path), *older]
+        if fits:
+            self.used += size
+        in_memory = state if fits or size == 0 else None
+        self._generations[party] = [Generation(round, in_memory, path), *older]
 
-    def newest(self) -> dict[int, tuple[int, Path | None]]:
-        """Of every party the round it last took part in, and where its state is (None: it is empty)."""
-        return {party: (kept[0].round, kept[0].path) for party, kept in sorted(self._kept.items())}
+    def newest(self) -> dict[int, StateFile]:
+        """Return the newest state of every party, for a checkpoint to refer to."""
+        return {
+            party: StateFile(generations[0].round, generations[0].path)
+            for party, generations in sorted(self._generations.items())
+        }
 
-    def restore(self, newest: dict[int, tuple[int, Path | None]]) -> None:
-        """Take up what `newest` once told."""
-        self._kept = {party: [Kept(round, None, path)] for party, (round, path) in newest.items()}
+    def restore(self, newest: Mapping[int, tuple[int, Path | None]]) -> None:
+        """Replace all states by those that `newest` returned when a checkpoint was written."""
+        self._generations = {}
+        for party, (round, path) in newest.items():
+            self._generations[party] = [Generation(round, None, path)]
 
-    def note(self, party: int, round: int, path: Path | None) -> None:
-        """The party keeps the state it left `round` with itself, at `path` if that is a place we can name."""
-        self._kept[party] = [Kept(round, None, path)]
+    def register(self, party: int, round: int, path: Path | None) -> None:
+        """Record that a party stored its state after `round` itself, at `path` if it is known."""
+        self._generations[party] = [Generation(round, None, path)]
 
-    def park(self, update: Update) -> Update:
-        """An update of this round; its tensors on disk once they, those before and the states fill the budget."""
+    def store_update(self, update: Update) -> Update:
+        """Return an update of this round; its tensors are on disk if the budget is used up."""
         tensors = {
             "params": update.params,
             "buffers": update.buffers,
-            **add_prefix("extra", update.extra),
+            **tree.add_prefix("extra", update.extra),
         }
-        if self.used + self._held + num_bytes(tensors) <= self.budget:
-            self._held += num_bytes(tensors)
+        size = num_bytes(tensors)
+        if self.used + self._update_bytes + size <= self.budget:
+            self._update_bytes += size
             return update
-        path = self._path(f"update-{next(self._numbers)}")
-        self._parked.append(path)
-        write(path, tensors)  # of this round only, so it need not survive a crash
-        lazy = {label: OnDisk(path, label) for label in tensors}
+        path = self._path(f"update-{next(self._update_numbers)}.safetensors")
+        self._update_files.append(path)
+        write(path, tensors)  # only this round uses it, so it need not survive a crash
+        stored = {label: StoredParams(path, label) for label in tensors}
         return replace(
             update,
-            params=lazy["params"],
-            buffers=lazy["buffers"],
-            extra=select_prefix("extra", lazy),
+            params=stored["params"],
+            buffers=stored["buffers"],
+            extra=tree.select_prefix("extra", stored),
         )
 
-    def clear_parked(self) -> None:
-        """The updates of the last round are not needed any more."""
-        for path in self._parked:
+    def clear_updates(self) -> None:
+        """Forget the updates of the last round."""
+        for path in self._update_files:
             path.unlink(missing_ok=True)
-        self._parked, self._held = [], 0
+        self._update_files = []
+        self._update_bytes = 0
 
     def close(self) -> None:
-        self.clear_parked()
+        """Remove updates and temporary files. States in the folder of a run stay."""
+        self.clear_updates()
         if self._temporary is not None:
             self._temporary.cleanup()
 
-    def _forget(self, kept: Kept) -> None:
-        self.used -= num_bytes(kept.state) if kept.state is not None else 0
-        if kept.path is not None and self.folder is None:
-            kept.path.unlink()
+    def _drop(self, generation: Generation) -> None:
+        if generation.state is not None:
+            self.used -= num_bytes(generation.state)
+        if generation.path is not None and self.folder is None:
+            generation.path.unlink()
 
     def _path(self, name: str) -> Path:
-        folder = self.folder
-        if folder is None:
-            self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="moonfl-")
-            folder = Path(self._temporary.name)
-        return folder / f"{name}.safetensors"
+        if self.folder is not None:
+            return self.folder / name
+        if self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="moonfl-")
+        return Path(self._temporary.name) / name
+
+
+def file_name(party: int, round: int) -> str:
+    """Return the name of the file with the state of a party after a round."""
+    return f"party-{party}-round-{round}.safetensors"
+
+
+def num_bytes(state: State) -> int:
+    """Return the size of all tensors of a State in bytes."""
+    return sum(map(tree.num_bytes, state.values()))
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that are free without swapping, within a container's limit."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable"))
+        free = 1024 * int(line.split()[1])
+    except (OSError, StopIteration):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    with contextlib.suppress(OSError, ValueError):  # ValueError: "max" means no limit
+        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return free

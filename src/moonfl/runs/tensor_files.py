@@ -1,0 +1,82 @@
+"""Tensor files: a State (tensors by label and name) in one safetensors file.
+
+Tensors are stored under running numbers, because labels and names may contain any character. The
+header of the file has the labels, the names and an optional note, each as JSON text.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import safetensors
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..errors import RunError
+from ..types import State
+from .files import atomic
+
+READ_ERRORS = (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError)
+
+
+def save(path: Path, state: State, note: str = "") -> None:
+    """Write a tensor file durably: after a crash it is complete or absent."""
+    with atomic(path) as temporary:
+        write(temporary, state, note)
+
+
+def write(path: Path, state: State, note: str = "") -> None:
+    """Write a tensor file that need not survive a crash."""
+    names = [(label, name) for label, params in state.items() for name in params]
+    tensors = {}
+    for k, (label, name) in enumerate(names):
+        # safetensors refuses tensors that share memory, hence the copy.
+        tensors[str(k)] = state[label][name].clone(memory_format=torch.contiguous_format)
+    header = {"labels": json.dumps(list(state)), "names": json.dumps(names), "note": note}
+    try:
+        save_file(tensors, path, header)
+    except (safetensors.SafetensorError, KeyError) as error:  # KeyError: an unsupported dtype
+        raise RunError(f"{path} cannot be written: {error}") from None
+
+
+def load(path: Path) -> State:
+    """Read all tensors of a file. It raises one of READ_ERRORS if the file is damaged."""
+    with safetensors.safe_open(path, "pt") as file:
+        header = file.metadata()
+        state: dict[str, dict[str, Tensor]] = {label: {} for label in json.loads(header["labels"])}
+        for k, (label, name) in enumerate(json.loads(header["names"])):
+            # The copy is aligned as torch aligns its own tensors.
+            state[label][name] = file.get_tensor(str(k)).clone()
+    return dict(state)
+
+
+def read_note(path: Path) -> str:
+    """Return the note in the header of a file."""
+    with safetensors.safe_open(path, "pt") as file:
+        note: str = file.metadata()["note"]
+    return note
+
+
+class StoredParams(Mapping[str, Tensor]):
+    """Params that stay in a file: each access reads a tensor, and none is kept in memory."""
+
+    def __init__(self, path: Path, label: str) -> None:
+        self.path = path
+        self.numbers: dict[str, str] = {}  # name of a tensor -> its number in the file
+        with safetensors.safe_open(path, "pt") as file:
+            names = json.loads(file.metadata()["names"])
+        for k, (tensor_label, name) in enumerate(names):
+            if tensor_label == label:
+                self.numbers[name] = str(k)
+
+    def __getitem__(self, name: str) -> Tensor:
+        with safetensors.safe_open(self.path, "pt") as file:
+            tensor: Tensor = file.get_tensor(self.numbers[name])
+        return tensor.clone()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
