@@ -36,7 +36,7 @@ class MOON(FedAvg):
         "contrast=model has no term at a party's first round, then its newest models, however old"
     )
 
-    mu: float = setting(5.0, "weight of the model-contrastive term; 0 is FedAvg", low=0)
+    mu: float = setting(1.0, "weight of the model-contrastive term; 0 is FedAvg", low=0)
     tau: float = setting(0.5, "temperature of the model-contrastive term", above=0)
     negatives: int = setting(
         1, "k, how many of its previous models a party keeps as negatives", low=1
