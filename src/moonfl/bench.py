@@ -26,7 +26,7 @@ from .federation import aggregate, init_server
 from .kernels import library
 from .kernels.convpool import ConvReluPool
 from .local import Workbench, sgd_step
-from .models.base import Model, laid_out
+from .models.base import Model, with_memory_format
 from .report.tables import align
 from .runs.files import write_atomically
 from .task import Task, make_task
@@ -88,7 +88,7 @@ def step_of(
         for layer in model.modules():
             if isinstance(layer, Model | ConvReluPool):
                 layer.native = native
-        return laid_out(model, layout)
+        return with_memory_format(model, layout)
 
     bench = Workbench(build)
     state = {"prev0": {**previous, **buffers}}

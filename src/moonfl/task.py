@@ -17,13 +17,19 @@ from .data.base import Dataset, Examples, check_names
 from .data.datasets import load
 from .data.images import Images
 from .data.locations import directory
-from .data.moments import moments, scales, scales_shape
+from .data.moments import compute_moments, mean_and_std, statistics_shape
 from .data.partition import Index, Partition, PartitionRequest, partition_samples, split_off
 from .errors import InputError, unknown
 from .experiment import HOLDOUT, Experiment
 from .metrics import Score, Tally, score, tally, total
-from .models.base import dense, has_batch_norm, is_batch_norm, laid_out, standardises
-from .models.encoders import ENCODERS, Own, build_model
+from .models.base import (
+    has_batch_norm,
+    is_batch_norm,
+    standardises,
+    with_dense_parameters,
+    with_memory_format,
+)
+from .models.encoders import ENCODERS, ModelSource, build_model
 from .trained_model import SAMPLES, Blueprint
 from .types import Batch, Params
 
@@ -180,7 +186,9 @@ def make_partition(exp: Experiment, data: Dataset) -> Partition:
     return partition_samples(exp.partition, request)
 
 
-def make_task(exp: Experiment, data: Dataset | None = None, model: Own | None = None) -> Task:
+def make_task(
+    exp: Experiment, data: Dataset | None = None, model: ModelSource | None = None
+) -> Task:
     """Read the data (unless given), deal them out, and get the model ready (`model`: not the experiment's)."""
     data = data or load(exp.dataset, directory(exp.data_dir), exp.reading)
     partition, train, test, party = (
@@ -211,7 +219,7 @@ def make_task(exp: Experiment, data: Dataset | None = None, model: Own | None = 
     shape, dtype = tuple(train.x.shape[1:]), train.x.dtype
     network = make_builder(exp, shape, dtype, len(data.classes), model)
     check_model(network, exp.model not in ENCODERS and not isinstance(model, nn.Module))
-    shared = scales(map(moments, parties), shape) if network.standardises else None
+    shared = mean_and_std(map(compute_moments, parties), shape) if network.standardises else None
     return Task(
         network.build,
         parties,
@@ -268,7 +276,7 @@ def make_builder(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     classes: int,
-    model: Own | None = None,
+    model: ModelSource | None = None,
 ) -> Network:
     """What makes the model for samples as they are stored."""
     pixels = is_pixels(dtype, len(shape))
@@ -277,7 +285,7 @@ def make_builder(
         raise InputError(
             "standardise=true is for numbers; pixels have a scale of their own, and words have none"
         )
-    like = scales_shape(shape) if wanted else None
+    like = statistics_shape(shape) if wanted else None
 
     def build() -> nn.Module:
         made = build_model(
@@ -286,10 +294,10 @@ def make_builder(
             classes,
             exp.head,
             exp.out_dim,
-            torch.float32 if pixels else dtype,
-            like,
+            dtype=torch.float32 if pixels else dtype,
+            statistics_shape=like,
         )
-        return laid_out(dense(made.to(exp.device)), torch.channels_last)
+        return with_memory_format(with_dense_parameters(made.to(exp.device)), torch.channels_last)
 
     made = tree.build_module(build)
     if exp.standardise and not standardises(made):

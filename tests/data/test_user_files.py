@@ -17,7 +17,7 @@ from moonfl.data.base import Examples, Reading
 from moonfl.data.datasets import load
 from moonfl.data.folder import read_folder
 from moonfl.data.images import Images
-from moonfl.data.moments import moments, scales
+from moonfl.data.moments import compute_moments, mean_and_std
 from moonfl.data.npz import read_npz
 from moonfl.data.tables import read_csv
 from moonfl.errors import InputError
@@ -381,7 +381,7 @@ def test_standardisation_is_that_of_all_samples_together(files: dict[str, list[s
         task = make_task(exp)
         far = [part._replace(x=part.x.double() + 1e8) for part in task.parties]
         for parties, shift in ((task.parties, 0.0), (far, 1e8)):
-            mean, std = scales(map(moments, parties), parties[0].x.shape[1:])
+            mean, std = mean_and_std(map(compute_moments, parties), parties[0].x.shape[1:])
             together = torch.cat([part.x for part in parties]).double() - shift
             axes = (0,) if kind == "csv" else (0, 1)
             assert torch.allclose(
@@ -394,7 +394,7 @@ def test_standardisation_is_that_of_all_samples_together(files: dict[str, list[s
 
 def test_a_constant_column_is_left_alone() -> None:
     party = Examples(torch.tensor([[3.0, 1.0], [3.0, 2.0]]), torch.tensor([0, 1]))
-    mean, std = scales([moments(party)], (2,))
+    mean, std = mean_and_std([compute_moments(party)], (2,))
     assert mean.tolist() == [3.0, 1.5]
     assert std.tolist() == [1.0, 0.5]
 

@@ -29,7 +29,7 @@ from helpers.problems import TABLE, write_cifar10, write_images
 from moonfl import MOON, Experiment, FedNova, InputError, RunError, Scaffold, tree
 from moonfl.algorithms import ALGORITHMS
 from moonfl.cli import main
-from moonfl.data.augment import by_type
+from moonfl.data.augment import default_preparation
 from moonfl.data.npz import write_npz
 from moonfl.errors import DivergenceError
 from moonfl.experiment import override
@@ -1230,7 +1230,7 @@ def test_a_site_prepares_pixels_as_the_server_does(tmp_path: Path) -> None:
         write_npz(tmp_path / "data.npz", task.parties[0], None, task.classes)
         prepared.append(task.preparation.batch(task.parties[0].x, torch.arange(100)))
     assert torch.equal(*prepared)
-    assert task.preparation == by_type(torch.uint8, 3)  # the server's
+    assert task.preparation == default_preparation(torch.uint8, 3)  # the server's
 
 
 @pytest.mark.parametrize("name", ["train.csv", "ill/Jane Doe.txt"])

@@ -14,13 +14,13 @@ from torch.utils.data import IterableDataset
 
 from .. import seeds, settings, tree
 from ..algorithms import MOON, FedAvg
-from ..data.augment import by_type
+from ..data.augment import default_preparation
 from ..data.base import Dataset, Examples, check_names
-from ..data.npz import classes_of, examples
+from ..data.npz import infer_classes, make_examples
 from ..errors import InputError, unknown
 from ..experiment import CUSTOM_MODEL, PARTS, Experiment, find_part
-from ..models.base import probe, sees_fractions
-from ..models.encoders import Own, make_encoder
+from ..models.base import probe, uses_fractions
+from ..models.encoders import ModelSource, make_encoder
 from ..runs.checkpoint import fingerprint
 from ..runs.directory import holds_run, is_being_replaced
 from ..runs.recorder import Result
@@ -51,7 +51,7 @@ TRAIN, TEST = 0, 1
 
 
 def federate(
-    model: Own,
+    model: ModelSource,
     parties: Parties,
     test: Data | Parties | None = None,
     algorithm: FedAvg | str = USUAL,
@@ -106,7 +106,7 @@ def federate(
 
 
 def _experiment(
-    model: Own, parties: int, algorithm: FedAvg | str, rounds: int, given: dict[str, Any]
+    model: ModelSource, parties: int, algorithm: FedAvg | str, rounds: int, given: dict[str, Any]
 ) -> Experiment:
     for key in given:
         if key in SETTLED:
@@ -142,7 +142,7 @@ class _Part(NamedTuple):
 
 
 def _read(
-    model: Own,
+    model: ModelSource,
     names: tuple[str, ...],
     own: list[_Part],
     test: Data | Parties | None,
@@ -173,11 +173,13 @@ def _read(
             raise InputError(
                 f"{part.where} has samples of {kinds}: bytes are pixels, others are not; give one of them"
             )
-    classes = classes or classes_of([p.y for p in parts])
+    classes = classes or infer_classes([p.y for p in parts])
     whole = _takes_whole_numbers(model, parts, len(classes))
-    made = [examples(f"{part.where}: ", part.x, part.y, classes, whole=whole) for part in parts]
+    made = [
+        make_examples(f"{part.where}: ", part.x, part.y, classes, whole=whole) for part in parts
+    ]
     train, kept = _together(made[: len(own)]), _together(made[len(own) :]) if held else None
-    preparation = by_type(train.x.dtype, len(train.x.shape) - 1)
+    preparation = default_preparation(train.x.dtype, len(train.x.shape) - 1)
     return Dataset(train, kept, classes, preparation, {COLUMN: _whose(own)}, test_columns)
 
 
@@ -256,7 +258,7 @@ def _plain(values: object) -> NDArray[np.generic]:
     )
 
 
-def _takes_whole_numbers(model: Own, parts: list[_Part], classes: int) -> bool:
+def _takes_whole_numbers(model: ModelSource, parts: list[_Part], classes: int) -> bool:
     """Whether the samples are whole numbers and the model wants them so, as one that looks them up does."""
     if isinstance(model, str) or not all(
         part.x.dtype.kind in "iu" and part.x.dtype != np.uint8 for part in parts
@@ -268,7 +270,7 @@ def _takes_whole_numbers(model: Own, parts: list[_Part], classes: int) -> bool:
         probe(encoder, shape, torch.int64, classes)
     except InputError:
         return False
-    return not sees_fractions(encoder, shape)
+    return not uses_fractions(encoder, shape)
 
 
 def _together(parts: list[Examples]) -> Examples:

@@ -81,7 +81,7 @@ def is_pixels(dtype: torch.dtype, dimensions: int) -> bool:
     return dtype == torch.uint8 and dimensions == 3
 
 
-def by_type(dtype: torch.dtype, dimensions: int) -> Preparation:
+def default_preparation(dtype: torch.dtype, dimensions: int) -> Preparation:
     """For data of which nothing else is known."""
     return PIXELS if is_pixels(dtype, dimensions) else AS_STORED
 

@@ -119,10 +119,10 @@ def load(name: str, data_dir: Path, reading: Reading | None = None) -> Dataset:
 
 
 def _read(name: str, data_dir: Path, reading: Reading) -> Dataset:
-    return source(name).read(place(name, data_dir), reading)
+    return source(name).read(locate(name, data_dir), reading)
 
 
-def place(name: str, data_dir: Path) -> Path:
+def locate(name: str, data_dir: Path) -> Path:
     """The folder or file of a data set; one of a publisher must be there."""
     archive = source(name).archive
     if archive is None:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError, unknown
-from .augment import by_type
+from .augment import default_preparation
 from .base import Dataset, Examples, Reading
 from .images import Images, Pixels, size_of, wrong_size
 
@@ -44,7 +44,7 @@ def read_folder(folder: Path, reading: Reading) -> Dataset:
         train,
         test[0] if test else None,
         names,
-        by_type(torch.uint8, 3),
+        default_preparation(torch.uint8, 3),
         columns,
         held[0] if held else {},
     )

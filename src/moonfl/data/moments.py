@@ -30,12 +30,12 @@ def channel_axis(shape: tuple[int, ...]) -> int:
     return int(len(shape) == 2 and shape[0] > shape[1])
 
 
-def scales_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+def statistics_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """That of mean and deviation, so that they go with a sample."""
     return tuple(side if k == channel_axis(shape) else 1 for k, side in enumerate(shape))
 
 
-def moments(data: Examples) -> Moments:
+def compute_moments(data: Examples) -> Moments:
     assert not isinstance(data.x, Images)
     axis = channel_axis(tuple(data.x.shape[1:]))
     values = (
@@ -65,10 +65,10 @@ def merge(parts: Iterable[Moments]) -> Moments:
     return Moments(number, mean, squares)
 
 
-def scales(parts: Iterable[Moments], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def mean_and_std(parts: Iterable[Moments], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Mean and deviation of all parties together, float32, of a shape that goes with samples; a constant has 1."""
     number, mean, squares = merge(parts)
     std = (squares / number).sqrt()
     tiny = std <= 1e-12 * mean.abs().clamp(min=math.sqrt(torch.finfo(torch.float64).tiny))
     std = torch.where(tiny, torch.ones_like(std), std)
-    return mean.float().view(scales_shape(shape)), std.float().view(scales_shape(shape))
+    return mean.float().view(statistics_shape(shape)), std.float().view(statistics_shape(shape))

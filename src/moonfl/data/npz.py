@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .augment import by_type
+from .augment import default_preparation
 from .base import Dataset, Examples, Reading
 
 CHANNELS = (1, 3, 4)  # of images: grey, colours, colours and opacity
@@ -37,9 +37,10 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     if ("x_test" in found) != ("y_test" in found):
         raise InputError(f"{path} has one of x_test and y_test; give both or neither")
     parts = ("", "_test") if "x_test" in found else ("",)
-    classes = given or classes_of([found[f"y{part}"] for part in parts])
+    classes = given or infer_classes([found[f"y{part}"] for part in parts])
     train, *test = (
-        examples(f"{path}: ", found[f"x{part}"], found[f"y{part}"], classes, part) for part in parts
+        make_examples(f"{path}: ", found[f"x{part}"], found[f"y{part}"], classes, part)
+        for part in parts
     )
     for other in test:
         if other.x.shape[1:] != train.x.shape[1:] or other.x.dtype != train.x.dtype:
@@ -54,7 +55,7 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
         for part in test
         if name.endswith("_test") and found[name].shape == (len(part.y),)
     }
-    prepared = by_type(train.x.dtype, len(train.x.shape) - 1)
+    prepared = default_preparation(train.x.dtype, len(train.x.shape) - 1)
     return Dataset(train, test[0] if test else None, classes, prepared, columns, held)
 
 
@@ -82,7 +83,7 @@ def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple
     np.savez(path, allow_pickle=False, classes=np.array(classes), **arrays)
 
 
-def classes_of(labels: list[NDArray[np.generic]]) -> tuple[str, ...]:
+def infer_classes(labels: list[NDArray[np.generic]]) -> tuple[str, ...]:
     """Whole numbers are classes from 0 to the largest; words are their own names, by the alphabet."""
     if len({part.dtype.kind in "US" for part in labels if part.size > 0}) > 1:
         raise InputError(
@@ -108,7 +109,7 @@ def _different(
     return np.unique(np.concatenate(found)) if found else np.empty(0, as_type)
 
 
-def examples(
+def make_examples(
     where: str,
     x: NDArray[np.generic],
     y: NDArray[np.generic],

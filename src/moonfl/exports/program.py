@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..errors import RunError
 from ..experiment import CUSTOM_MODEL
 from ..kernels.convpool import ConvReluPool
-from ..models.base import Model, laid_out
+from ..models.base import Model, with_memory_format
 from ..trained_model import SAMPLES, Blueprint
 from .weights import PROGRAM, WEIGHTS, Artifact, load_model, read
 
@@ -32,7 +32,9 @@ class Pair(nn.Module):
 
 def write_program(path: Path, artifact: Artifact) -> None:
     made = artifact.blueprint
-    model = laid_out(Pair(made.deployed(artifact.params)).cpu().eval(), torch.contiguous_format)
+    model = with_memory_format(
+        Pair(made.deployed(artifact.params)).cpu().eval(), torch.contiguous_format
+    )
     for part in model.modules():
         if isinstance(part, Model | ConvReluPool):
             part.native = False

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from ..api.experiments import experiment_of
-from ..data.augment import by_type
+from ..data.augment import default_preparation
 from ..data.base import Dataset
 from ..data.datasets import load, source
 from ..data.locations import directory
@@ -102,7 +102,9 @@ def blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
         data = None
     build = make_builder(exp, shape, dtype, len(classes)).build
     preparation = (
-        data.preparation if data else source(exp.dataset).preparation or by_type(dtype, len(shape))
+        data.preparation
+        if data
+        else source(exp.dataset).preparation or default_preparation(dtype, len(shape))
     )
     held = (data.test or data.train) if data else None
     return Blueprint(build, shape, dtype, classes, preparation, held and held.x, features)

@@ -14,7 +14,7 @@ from .. import tree
 from ..data.augment import Preparation
 from ..errors import InputError
 from ..experiment import CUSTOM_MODEL, Experiment, part_name, to_dict
-from ..models.encoders import Own
+from ..models.encoders import ModelSource
 from ..task import make_builder
 from ..trained_model import Blueprint, TrainedModel, describe
 from ..types import Params
@@ -86,7 +86,7 @@ def write(path: Path, artifact: Artifact) -> None:
     )  # a file by safetensors' own hand is its owner's alone
 
 
-def load_model(path: str | Path, model: Own | None = None) -> TrainedModel:
+def load_model(path: str | Path, model: ModelSource | None = None) -> TrainedModel:
     """The model of an export, the folder or its model.safetensors, in eval mode; it takes samples as they are stored.
 
     `model`: the module, what makes it, or its dotted path, where it is somebody's own: no code is run that only the

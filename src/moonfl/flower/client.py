@@ -8,7 +8,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from ..data.moments import moments
+from ..data.moments import compute_moments
 from ..errors import InputError, RunError, notify
 from ..experiment import Experiment
 from ..local import Workbench, local_update
@@ -92,7 +92,7 @@ def introduce(exp: Experiment, site: Site, message: Message) -> Message:
         },
     }
     if standardises(task.build()):
-        number, mean, squares = moments(own)
+        number, mean, squares = compute_moments(own)
         facts["moments"] = {"number": number, "mean": mean.tolist(), "squares": squares.tolist()}
     return Message(pack(facts), reply_to=message)
 

@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from .. import tree
-from ..data.moments import Moments, scales_shape
+from ..data.moments import Moments, statistics_shape
 from ..metrics import Tally
 from ..report.run_checks import is_number
 from ..types import Params, Server, State, Update
@@ -233,11 +233,11 @@ def moments_of(facts: Facts) -> Moments:
     """What a site shares for standardisation: a count, and a number for each feature."""
     told: Any = facts.get("moments")
     with contextlib.suppress(KeyError, TypeError, ValueError, RuntimeError, ArithmeticError):
-        values = math.prod(facts["shape"]) // math.prod(scales_shape(tuple(facts["shape"])))
+        values = math.prod(facts["shape"]) // math.prod(statistics_shape(tuple(facts["shape"])))
         mean, squares = (
             torch.tensor(told[key], dtype=torch.float64) for key in ("mean", "squares")
         )
-        like = (math.prod(scales_shape(tuple(facts["shape"]))),)
+        like = (math.prod(statistics_shape(tuple(facts["shape"]))),)
         spread = (squares / max(1, told["number"])).sqrt()  # NaN where squares are below 0
         finite = all(
             bool((of.abs() <= torch.finfo(torch.float32).max).all()) for of in (mean, spread)

@@ -16,10 +16,10 @@ from flwr.serverapp import Grid, ServerApp
 
 from .. import settings
 from ..api import experiments as api
-from ..data.augment import by_type
+from ..data.augment import default_preparation
 from ..data.base import Dataset, Examples, check_names
 from ..data.datasets import source
-from ..data.moments import scales
+from ..data.moments import mean_and_std
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
 from ..experiment import Experiment, from_toml
@@ -196,7 +196,9 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: Dataset | None) -> At
     check_model(network, exp.model not in ENCODERS)
     try:
         shared = (
-            scales([moments_of(facts) for facts in sites], shape) if network.standardises else None
+            mean_and_std([moments_of(facts) for facts in sites], shape)
+            if network.standardises
+            else None
         )
     except RefusedError as error:  # one that said nothing of them at all
         raise RunError(str(error)) from None
@@ -215,7 +217,7 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: Dataset | None) -> At
         raise InputError(
             f"no site has samples enough to keep a share of {exp.validation:g} apart; raise validation"
         )
-    preparation = source(exp.dataset).preparation or by_type(dtype, len(shape))
+    preparation = source(exp.dataset).preparation or default_preparation(dtype, len(shape))
     names = tuple(facts["name"] for facts in sites)
     return AtSites(
         network.build,

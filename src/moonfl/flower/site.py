@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from .. import seeds, settings
-from ..data.augment import by_type
+from ..data.augment import default_preparation
 from ..data.base import Dataset, check_names
 from ..data.cifar import CIFAR10, CIFAR10_CLASSES, CIFAR10_TRAIN, read_examples
 from ..data.datasets import source
@@ -67,7 +67,9 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
         rows, held = split_off(rows, exp.validation, seeds.rng(0, "validation", 0, config.party))
         validation = train.take(torch.from_numpy(held)).to(exp.device) if len(held) else None
     own = train.take(torch.from_numpy(rows)).to(exp.device)
-    preparation = source(exp.dataset).preparation or by_type(own.x.dtype, len(own.x.shape) - 1)
+    preparation = source(exp.dataset).preparation or default_preparation(
+        own.x.dtype, len(own.x.shape) - 1
+    )
     network = make_builder(exp, tuple(own.x.shape[1:]), own.x.dtype, len(data.classes))
     task = Task(
         network.build,

@@ -77,14 +77,14 @@ class Whole(nn.Module):
         return Output(*self.model(x))
 
 
-def laid_out(model: nn.Module, layout: torch.memory_format) -> nn.Module:
+def with_memory_format(model: nn.Module, layout: torch.memory_format) -> nn.Module:
     """The model with its tensors in that layout, unless it has some (of 3-D convolutions) that cannot be."""
     if any(tensor.dim() == 5 for tensor in model.state_dict().values()):
         return model
     return model.to(memory_format=layout)  # type: ignore[call-overload, no-any-return]  # torch's stubs know it not
 
 
-def dense(model: nn.Module) -> nn.Module:
+def with_dense_parameters(model: nn.Module) -> nn.Module:
     """The model with parameters that are cut out of larger tensors in memory of their own: torch's fused step of SGD
     takes what follows in memory for what follows in the parameter.
     """
@@ -144,7 +144,7 @@ def probe(
 
 
 @torch.no_grad()
-def sees_fractions(module: nn.Module, shape: tuple[int, ...]) -> bool:
+def uses_fractions(module: nn.Module, shape: tuple[int, ...]) -> bool:
     """Whether a module that takes whole numbers takes others too, and not as if they were whole."""
     try:
         zeros, others = (

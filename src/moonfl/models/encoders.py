@@ -18,7 +18,7 @@ from .simple_cnn import simple_cnn
 Encoder = Callable[
     [tuple[int, ...]], nn.Module
 ]  # shape of a sample -> a module giving [B, features]
-Own = (
+ModelSource = (
     nn.Module | Callable[..., nn.Module] | str
 )  # an encoder, or what makes one: as it is, or by name
 
@@ -31,7 +31,7 @@ ENCODERS: dict[str, Encoder] = {
 }
 
 
-def make_encoder(model: Own, shape: tuple[int, ...]) -> nn.Module:
+def make_encoder(model: ModelSource, shape: tuple[int, ...]) -> nn.Module:
     """A new module: a copy of one that is given, or what a function makes of nothing or of the shape of a sample."""
     given = find("model", model, ENCODERS) if isinstance(model, str) else model
     make: Callable[..., nn.Module] = (
@@ -76,13 +76,14 @@ def make_encoder(model: Own, shape: tuple[int, ...]) -> nn.Module:
 
 
 def build_model(
-    model: Own,
+    model: ModelSource,
     shape: tuple[int, ...],
     classes: int,
     head: bool,
     out_dim: int,
+    *,
     dtype: torch.dtype = torch.float32,
-    scales: tuple[int, ...] | None = None,
+    statistics_shape: tuple[int, ...] | None = None,
 ) -> nn.Module:
     """The same network for every algorithm; `head` switches the projection head and nothing else.
 
@@ -94,7 +95,7 @@ def build_model(
     if features is None:
         return Whole(encoder)
     made = Model(encoder, features, classes, head, out_dim)
-    if scales is not None:
-        made.standardise = Standardise(scales)
+    if statistics_shape is not None:
+        made.standardise = Standardise(statistics_shape)
     made.plan_native(shape)
     return made

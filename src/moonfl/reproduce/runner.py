@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api import experiments as api
-from ..data.datasets import load, place
+from ..data.datasets import load, locate
 from ..data.locations import directory
 from ..errors import DivergenceError, InputError, notify, unknown
 from ..experiment import Experiment, part_name, to_toml
@@ -95,7 +95,7 @@ def check_data(jobs: list[Job], options: Options) -> None:
     """Check before the first run that the data of all runs exist."""
     entries = [entry for job in jobs for entry in job.entries]
     for dataset in dict.fromkeys(exp.dataset for exp in experiments(entries)):
-        place(dataset, directory(options.data_dir))
+        locate(dataset, directory(options.data_dir))
 
 
 def job_tables(job: Job, options: Options) -> Iterator[Table]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ... import exports
 from ...api import experiments as api
-from ...data.datasets import place, source
+from ...data.datasets import locate, source
 from ...data.locations import directory
 from ...errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted
 from ...experiment import Experiment
@@ -96,7 +96,7 @@ def check_data_present(exp: Experiment, out: Path, data_dir: str | None) -> None
         "reads the data from DIR"
     )
     try:
-        place(exp.dataset, path)
+        locate(exp.dataset, path)
     except InputError as error:
         raise InputError(f"{error}; {hint}") from None
     is_user_file = exp.dataset in ("folder", "npz", "csv")
