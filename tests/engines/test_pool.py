@@ -94,7 +94,7 @@ def test_results_do_not_depend_on_workers(tmp_path: Path) -> None:
     exp = replace(Experiment(), rounds=2, epochs=1, parties=6)
     facts = [[f["loss"] for f in run_experiment(exp, workers=n).rounds] for n in (1, 2, 5)]
     assert facts[0] == facts[1] == facts[2]
-    with pytest.raises(InputError, match="workers must be >= 1"):
+    with pytest.raises(InputError, match="workers must be an integer >= 1"):
         run_experiment(exp, tmp_path / "out", workers=0)
     assert not (tmp_path / "out").exists()
 

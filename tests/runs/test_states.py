@@ -86,7 +86,7 @@ def test_odd_states_survive_disk_and_wire(tmp_path: Path) -> None:
 
 def test_a_peer_that_dies_in_the_middle_of_a_message() -> None:
     ours, theirs = multiprocessing.Pipe()
-    ours.send(("hello", [], [], 0))
+    ours.send(("hello", shared_memory.Layout([], [], 0)))
     ours.close()
     with pytest.raises(EOFError):
         shared_memory.receive(theirs)

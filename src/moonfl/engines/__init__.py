@@ -1,4 +1,4 @@
-"""Engines: where the parties of a round are trained, in this process or in a pool of worker processes."""
+"""Engines train the parties of a round, in this process or in a pool of worker processes."""
 
 from .base import Engine, check_workers, make_engine, num_cores
 

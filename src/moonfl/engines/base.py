@@ -1,4 +1,8 @@
-"""Engines: where the parties of a round are trained. All of them give the same bits."""
+"""The interface of an engine, and the selection of one.
+
+An engine trains the parties of a round and evaluates models. All engines give bit-identical
+results: `Embedded` works in this process, `Pool` in worker processes, and flower/engine.py at sites.
+"""
 
 import multiprocessing
 import os
@@ -18,36 +22,52 @@ from .pool import Pool
 
 
 class Engine(Protocol):
-    def train(self, server: Server, chosen: list[int], t: int) -> list[Update]: ...
+    """The interface that the loop over rounds (federation.py) uses."""
 
-    def evaluate(self, server: Server) -> dict[str, Score]: ...
+    def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
+        """Train the chosen parties in round `t` and return their updates in the same order."""
 
-    def close(self) -> None: ...
+    def evaluate(self, server: Server) -> dict[str, Score]:
+        """Evaluate every model that the algorithm deploys and return the scores by name."""
+
+    def close(self) -> None:
+        """Release processes and temporary files."""
 
 
 def num_cores() -> int:
-    """Those this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    """Return the number of CPU cores that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def check_workers(workers: int | None) -> None:
+    """Check a number of workers; None stands for one per core."""
     if workers is not None and workers < 1:
-        raise InputError(f"workers must be >= 1, not {workers}")
+        raise InputError(f"workers must be an integer >= 1, got {workers}")
 
 
 def make_engine(
     exp: Experiment, task: Task, workers: int | None = None, states: States | None = None
 ) -> Engine:
-    """The pool with `workers` processes (None: one per core), or this process alone where that is all there is to gain.
+    """Return a pool with `workers` processes, or the embedded engine if a pool is of no use.
 
-    There is no pool where forked processes could not train: off Linux, in a process that may have no children (a worker
-    of multiprocessing.Pool), and beside an accelerator, whose presence keeps torch's autograd from working in a fork
-    (hide it, as by CUDA_VISIBLE_DEVICES=, to train on the CPU with a pool).
+    By default there is one worker per core, but never more than parties per round. A pool is not
+    possible where a forked process cannot train: on systems other than Linux, in a process that
+    may not have children (a worker of multiprocessing.Pool), and on a machine with an accelerator,
+    where autograd does not work after a fork. To use a pool on such a machine, hide the
+    accelerator, e.g. by CUDA_VISIBLE_DEVICES= in the environment.
     """
     check_workers(workers)
-    childless = multiprocessing.current_process().daemon
-    can_fork = sys.platform == "linux" and not childless and not torch.accelerator.is_available()
+    states = states or States()
     workers = min(workers or num_cores(), exp.parties_per_round())
-    if workers == 1 or exp.device != "cpu" or not can_fork:
-        return Embedded(exp, task, states or States())
-    return Pool(exp, task, workers, states or States())
+    if workers > 1 and exp.device == "cpu" and _can_fork():
+        return Pool(exp, task, workers, states)
+    return Embedded(exp, task, states)
+
+
+def _can_fork() -> bool:
+    """Return True if this process may start workers that can train."""
+    if sys.platform != "linux" or multiprocessing.current_process().daemon:
+        return False
+    return not torch.accelerator.is_available()

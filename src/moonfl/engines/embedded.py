@@ -1,4 +1,4 @@
-"""The embedded engine: every party lives in this process, one after the other."""
+"""The embedded engine: parties are trained in this process, one after the other."""
 
 from ..experiment import Experiment
 from ..local import Workbench, local_update
@@ -10,32 +10,40 @@ from ..types import Server, Update
 
 
 class Embedded:
+    """An engine without other processes. It also serves as the reference for all others."""
+
     def __init__(self, exp: Experiment, task: Task, states: States | None = None) -> None:
-        self.exp, self.task = exp, task
+        self.exp = exp
+        self.task = task
         self.states = states or States()
         self.bench = Workbench(task.build)
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
-        """The updates of the chosen parties, in the order chosen."""
+        """Train the chosen parties in round `t` and return their updates in the same order."""
         updates: list[Update] = []
         self.states.clear_updates()
         for i in chosen:
             state = self.states.load(i, before=t)
             with one_thread():
-                update, kept = local_update(self.exp, self.task, self.bench, server, state, i, t)
-            self.states.save(i, t, kept)
+                update, new_state = local_update(
+                    self.exp, self.task, self.bench, server, state, i, t
+                )
+            self.states.save(i, t, new_state)
             updates.append(self.states.store_update(update))
         return updates
 
     def evaluate(self, server: Server) -> dict[str, Score]:
-        """The score of every deployed model."""
-        scores, all_chunks = {}, range(len(self.task.chunks()))
+        """Evaluate every model that the algorithm deploys and return the scores by name."""
+        scores = {}
+        all_chunks = range(len(self.task.chunks()))
         for name, params in self.exp.algorithm.deployed(server).items():
             with one_thread():
                 self.bench.clear()
                 model = self.bench.module(params)
-                scores[name] = self.task.score(self.task.evaluate_chunks(model, all_chunks))
+                tallies = self.task.evaluate_chunks(model, all_chunks)
+                scores[name] = self.task.score(tallies)
         return scores
 
     def close(self) -> None:
+        """Remove temporary files."""
         self.states.close()

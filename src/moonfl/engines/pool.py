@@ -1,103 +1,99 @@
-"""The pool: the parties of a round are trained by worker processes, one per core, with the embedded engine's bits.
+"""A pool of worker processes that train the parties of a round, one process per core.
 
-Workers are forked, so that they see the data without a copy, and models and methods need not be picklable. The parent
-keeps the party states and hands each worker a party at a time, the longest first.
+Workers are forked, so that they share the data with the parent without a copy, and models and
+methods need not be picklable. The parent keeps the party states. It gives every worker one party at
+a time, the largest first, and takes the update and the new state back. Results are bit-identical to
+those of the embedded engine. worker.py is what runs in a worker process.
+
+What happens when a worker dies? The parent notices that its connection is closed, starts another
+worker in its place, and gives the job out once more. Nothing is lost, because the parent still has
+the state that the party started from. If a job loses its worker a second time, the run ends with a
+RunError; the usual cause is that memory ran out. An exception in a worker, such as divergence, is
+sent to the parent and raised there. In both cases the workers that are still busy are replaced, so
+that a late answer is never taken for the answer to a later job. Workers that outlive a killed
+parent are killed by the kernel (PR_SET_PDEATHSIG).
 """
 
 import contextlib
-import ctypes
 import itertools
 import multiprocessing
 import os
-import signal
-import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, TypeVar
 
-import torch
-
-from .. import tree
-from ..errors import InputError, RunError, notify
+from ..errors import RunError, notify
 from ..experiment import Experiment
-from ..local import Workbench, local_update
 from ..metrics import Score, Tally
 from ..runs.states import States
 from ..task import Task
-from ..types import Server, State, Update
+from ..tree import add_prefix
+from ..types import Params, Server, State, Update
 from . import shared_memory
+from .worker import (
+    Assignment,
+    Common,
+    EvaluateJob,
+    Failure,
+    TrainJob,
+    common_tensors,
+    serve,
+    unpack_training,
+)
 
-Job = tuple[
-    str, int, int
-]  # what, and two numbers it needs: ("train", party, round), ("evaluate", first, last chunk)
-Answer = tuple[Any, State]
+MAX_TRIES = 2  # of a job whose worker dies
+J = TypeVar("J", TrainJob, EvaluateJob)
 
 
-@dataclass
-class Worker:
+@dataclass(eq=False)
+class WorkerProcess:
+    """A worker as the parent sees it."""
+
     process: BaseProcess
     connection: Connection
-    job: int | None = None  # the job it is at, by its place in the list
 
 
-@dataclass
 class Pool:
-    exp: Experiment
-    task: Task
-    size: int
-    states: States = field(default_factory=States)
-    workers: list[Worker] = field(default_factory=list)
+    """An engine that trains parties in worker processes."""
 
-    def __post_init__(self) -> None:
-        for _ in range(self.size):
-            self.workers.append(self._hire())
+    def __init__(
+        self, exp: Experiment, task: Task, size: int, states: States | None = None
+    ) -> None:
+        self.exp = exp
+        self.task = task
+        self.size = size
+        self.states = states or States()
+        self.workers: list[WorkerProcess] = []
+        for _ in range(size):
+            self._start_worker()
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
-        """The updates of the chosen parties, in the order chosen."""
-        longest_first = sorted(chosen, key=lambda i: -len(self.task.parties[i].y))
-        jobs: list[Job] = [("train", i, t) for i in longest_first]
-        common = {
-            "params": server.params,
-            "buffers": server.buffers,
-            **tree.add_prefix("shared", server.shared),
-        }
-        updates: dict[int, Update] = {}
+        """Train the chosen parties in round `t` and return their updates in the same order."""
         self.states.clear_updates()
-
-        def done(job: Job, told: Any, tensors: State) -> None:
-            (_, i, _), (samples, steps, metrics) = job, told
-            params, buffers = tensors.get("params", {}), tensors.get("buffers", {})
-            update = Update(
-                i, params, buffers, samples, steps, tree.select_prefix("extra", tensors), metrics
-            )
-            self.states.save(i, t, tree.select_prefix("state", tensors))
-            updates[i] = self.states.store_update(update)
-
-        self._work(common, jobs, done, lambda job: self.states.load(job[1], before=t))
+        updates: dict[int, Update] = {}
+        largest_first = sorted(chosen, key=lambda i: -len(self.task.parties[i].y))
+        jobs = [TrainJob(i, t) for i in largest_first]
+        with contextlib.closing(self._run(jobs, common_tensors(server))) as answers:
+            for job, answer, tensors in answers:
+                update, new_state = unpack_training(job.party, answer, tensors)
+                self.states.save(job.party, t, new_state)
+                updates[job.party] = self.states.store_update(update)
         return [updates[i] for i in chosen]
 
     def evaluate(self, server: Server) -> dict[str, Score]:
-        """The score of every deployed model; what it is judged on is cut between the workers."""
-        chunks = len(self.task.chunks())
-        cuts = [chunks * k // self.size for k in range(self.size + 1)]
-        jobs: list[Job] = [("evaluate", a, b) for a, b in itertools.pairwise(cuts) if a < b]
-        scores = {}
-        for name, model in self.exp.algorithm.deployed(server).items():
-            parts: dict[int, list[Tally]] = {}
+        """Evaluate every model that the algorithm deploys and return the scores by name.
 
-            def done(job: Job, told: Any, tensors: State, parts: dict[int, Any] = parts) -> None:
-                parts[job[1]] = told
-
-            self._work({"model": model}, jobs, done, lambda job: None)
-            scores[name] = self.task.score(
-                [chunk for first in sorted(parts) for chunk in parts[first]]
-            )
-        return scores
+        The held-out samples are divided between the workers.
+        """
+        models = self.exp.algorithm.deployed(server)
+        return {name: self._evaluate(params) for name, params in models.items()}
 
     def close(self) -> None:
+        """End all workers and remove temporary files."""
         for worker in self.workers:
             worker.connection.close()
             worker.process.kill()
@@ -106,150 +102,106 @@ class Pool:
         self.workers.clear()
         self.states.close()
 
-    def _work(
-        self,
-        common: State,
-        jobs: list[Job],
-        done: Callable[[Job, Any, State], None],
-        state_of: Callable[[Job], State | None],
-    ) -> None:
-        """Every job done, `done` told of each as it ends; a job whose worker dies is tried once more."""
-        waiting, tries = list(range(len(jobs)))[::-1], [0] * len(jobs)
-        with self._no_answers_left():
+    def _evaluate(self, params: Params) -> Score:
+        """Evaluate one model."""
+        chunks = len(self.task.chunks())
+        cuts = [chunks * k // self.size for k in range(self.size + 1)]
+        ranges = [(start, stop) for start, stop in itertools.pairwise(cuts) if start < stop]
+        jobs = [EvaluateJob(start, stop) for start, stop in ranges]
+        tallies: dict[int, list[Tally]] = {}
+        with contextlib.closing(self._run(jobs, {"model": params})) as answers:
+            for job, answer, _ in answers:
+                tallies[job.start] = answer.tallies
+        in_order = [tallies[job.start] for job in jobs]
+        return self.task.score(list(itertools.chain.from_iterable(in_order)))
+
+    def _run(self, jobs: list[J], common: State) -> Generator[tuple[J, Any, State], None, None]:
+        """Do all jobs. Yield each with its answer and tensors as soon as it is done."""
+        waiting = jobs[::-1]
+        running: dict[WorkerProcess, J] = {}
+        tries: Counter[J] = Counter()
+        try:
             for worker in self.workers:
-                self._tell(worker, common)
-            while waiting or any(worker.job is not None for worker in self.workers):
+                self._send(worker, Common(), common)
+            while waiting or running:
                 for worker in self.workers:
-                    if worker.job is None and waiting:
-                        worker.job = waiting.pop()
-                        tries[worker.job] += 1
-                        self._assign(worker, jobs[worker.job], state_of(jobs[worker.job]))
-                ready = wait(
-                    [worker.connection for worker in self.workers if worker.job is not None]
-                )
-                for worker in [worker for worker in self.workers if worker.connection in ready]:
-                    job = worker.job
-                    assert job is not None
+                    if waiting and worker not in running:
+                        job = waiting.pop()
+                        tries[job] += 1
+                        running[worker] = job
+                        self._assign(worker, job)
+                for worker in _wait_for_answers(list(running)):
+                    job = running[worker]
                     try:
-                        told, tensors = shared_memory.receive(worker.connection)
+                        answer, tensors = shared_memory.receive(worker.connection)
                     except (EOFError, OSError):
-                        self._replace(worker, jobs[job], tries[job], common)
+                        del running[worker]
+                        replacement = self._replace_dead(worker, job, tries[job])
+                        self._send(replacement, Common(), common)
                         waiting.append(job)
                         continue
-                    worker.job = None
-                    if isinstance(told, Exception):
-                        raise told
-                    done(jobs[job], told, tensors)
+                    del running[worker]
+                    if isinstance(answer, Failure):
+                        raise answer.error
+                    yield job, answer, tensors
+        finally:
+            for worker in running:  # none, unless there was an error here or in the caller
+                self._replace(worker)
 
-    @contextlib.contextmanager
-    def _no_answers_left(self) -> Iterator[None]:
-        """After a failure no worker is at its job still, or its answer would be taken for that of a later one."""
-        try:
-            yield
-        except BaseException:
-            for worker in [worker for worker in self.workers if worker.job is not None]:
-                self._dismiss(worker)
-            raise
+    def _assign(self, worker: WorkerProcess, job: TrainJob | EvaluateJob) -> None:
+        """Give a job to a worker, together with the state of the party that it trains."""
+        state = None
+        if isinstance(job, TrainJob):
+            state = self.states.load(job.party, before=job.round)
+        tensors = add_prefix("state", state or {})
+        self._send(worker, Assignment(job, has_state=state is not None), tensors)
 
-    def _assign(self, worker: Worker, job: Job, state: State | None) -> None:
-        with contextlib.suppress(ConnectionError):  # it died; the wait for its answer will tell
-            shared_memory.send(
-                worker.connection, (*job, state is not None), tree.add_prefix("state", state or {})
-            )
+    def _send(self, worker: WorkerProcess, message: Common | Assignment, tensors: State) -> None:
+        """Send a message; if the worker is dead, waiting for its answer will show it."""
+        with contextlib.suppress(ConnectionError):
+            shared_memory.send(worker.connection, message, tensors)
 
-    def _tell(self, worker: Worker, common: State) -> None:
-        with contextlib.suppress(ConnectionError):  # likewise
-            shared_memory.send(worker.connection, ("common", 0, 0), common)
-
-    def _replace(self, worker: Worker, job: Job, tried: int, common: State) -> None:
-        worker.process.join(
-            timeout=1
-        )  # to hear how it died; where it was our side that failed, it lives
-        self._dismiss(worker)
-        what, number, t = job
-        where = f"training party {number} in round {t + 1}" if what == "train" else "evaluating"
-        reason = f"a worker process died while {where} (exit code {worker.process.exitcode})"
-        if tried > 1:
+    def _replace_dead(
+        self, worker: WorkerProcess, job: TrainJob | EvaluateJob, tries: int
+    ) -> WorkerProcess:
+        """Start another worker in place of a dead one, unless its job was tried too often."""
+        worker.process.join(timeout=1)  # wait for the exit code
+        replacement = self._replace(worker)
+        reason = f"a worker process died while {job} (exit code {worker.process.exitcode})"
+        if tries >= MAX_TRIES:
             raise RunError(
                 f"{reason}, for the second time: most often memory ran out; try fewer workers"
             )
         notify(f"moonfl: {reason}; trying once more")
-        self._tell(self.workers[-1], common)
+        return replacement
 
-    def _dismiss(self, worker: Worker) -> None:
-        """End a worker, whatever it is at, and hire another."""
+    def _replace(self, worker: WorkerProcess) -> WorkerProcess:
+        """End a worker, whatever it is doing, and start another."""
         worker.process.kill()
         worker.process.join()
         worker.connection.close()
         self.workers.remove(worker)
-        self.workers.append(self._hire())
+        return self._start_worker()
 
-    def _hire(self) -> Worker:
+    def _start_worker(self) -> WorkerProcess:
         ours, theirs = multiprocessing.Pipe()
-        others = [worker.connection for worker in self.workers]
+        inherited = [worker.connection for worker in self.workers] + [ours]
         process = multiprocessing.get_context("fork").Process(
-            target=_serve,
-            args=(self.exp, self.task, theirs, [*others, ours], os.getpid()),
+            target=serve,
+            args=(self.exp, self.task, theirs, inherited, os.getpid()),
             daemon=True,
         )
-        with (
-            warnings.catch_warnings()
-        ):  # newer Pythons warn of forking beside threads; workers use none of theirs
+        with warnings.catch_warnings():
+            # Newer Pythons warn about forks in a process with threads; workers use none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         theirs.close()
-        return Worker(process, ours)
+        worker = WorkerProcess(process, ours)
+        self.workers.append(worker)
+        return worker
 
 
-def _serve(
-    exp: Experiment, task: Task, connection: Connection, inherited: list[Connection], parent: int
-) -> None:
-    """A worker's life: hear what is common to the jobs that follow, then do them one by one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(
-        1, signal.SIGKILL
-    )  # PR_SET_PDEATHSIG: end with the parent, also in mid-training
-    if os.getppid() != parent:
-        return
-    for other in inherited:
-        other.close()
-    torch.set_num_threads(1)
-    bench = Workbench(task.build)
-    common: State = {}
-    while True:
-        try:
-            message, tensors = shared_memory.receive(connection)
-        except (EOFError, ConnectionError):
-            return
-        if message[0] == "common":
-            common = tensors
-            continue
-        try:
-            told, answer = _do(exp, task, bench, common, message, tensors)
-        except (InputError, RunError) as error:
-            told, answer = error, {}
-        except Exception:
-            told, answer = RuntimeError(f"in a worker process:\n{traceback.format_exc()}"), {}
-        shared_memory.send(connection, told, answer)
-
-
-def _do(
-    exp: Experiment, task: Task, bench: Workbench, common: State, message: Any, tensors: State
-) -> Answer:
-    what, a, b, has_state = message
-    if what == "evaluate":
-        bench.clear()
-        return task.evaluate_chunks(bench.module(common["model"]), range(a, b)), {}
-    server = Server(
-        common.get("params", {}), common.get("buffers", {}), tree.select_prefix("shared", common)
-    )
-    state = tree.select_prefix("state", tensors) if has_state else None
-    update, kept = local_update(exp, task, bench, server, state, a, b)
-    told = (update.num_samples, update.num_steps, update.metrics)
-    parts = {"params": update.params, "buffers": update.buffers}
-    return told, {
-        **parts,
-        **tree.add_prefix("extra", update.extra),
-        **tree.add_prefix("state", kept),
-    }
+def _wait_for_answers(workers: list[WorkerProcess]) -> list[WorkerProcess]:
+    """Wait until at least one worker has sent an answer or died, and return these workers."""
+    ready = wait([worker.connection for worker in workers])
+    return [worker for worker in workers if worker.connection in ready]

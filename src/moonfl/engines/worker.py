@@ -1,0 +1,184 @@
+"""A worker process of the pool, and the messages between it and the parent process.
+
+The parent sends `Common` with the tensors that all following jobs use, such as the global model.
+Then it sends one `Assignment` at a time. The worker answers each with a `Trained`, an `Evaluated` or
+a `Failure`. Tensors accompany a message through shared memory (shared_memory.py).
+"""
+
+import ctypes
+import os
+import signal
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+import torch
+
+from .. import tree
+from ..errors import InputError, RunError
+from ..experiment import Experiment
+from ..local import Workbench, local_update
+from ..metrics import Tally
+from ..task import Task
+from ..types import Server, State, Update
+from . import shared_memory
+
+PR_SET_PDEATHSIG = 1  # option of Linux's prctl: the signal that a process gets when its parent dies
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """Train one party in one round. Its tensors are the state of the party."""
+
+    party: int
+    round: int
+
+    def __str__(self) -> str:
+        return f"training party {self.party} in round {self.round + 1}"
+
+
+@dataclass(frozen=True)
+class EvaluateJob:
+    """Evaluate the common model on the chunks from `start` to before `stop`."""
+
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return "evaluating"
+
+
+Job = TrainJob | EvaluateJob
+
+
+class Common(NamedTuple):
+    """Parent to worker: tensors that all following jobs use."""
+
+
+class Assignment(NamedTuple):
+    """Parent to worker: a job."""
+
+    job: Job
+    has_state: bool = False  # False before the first round of a party
+
+
+class Trained(NamedTuple):
+    """Worker to parent: the answer to a TrainJob. Its tensors are the update and the new state."""
+
+    num_samples: int
+    num_steps: int
+    metrics: dict[str, float]
+
+
+class Evaluated(NamedTuple):
+    """Worker to parent: the answer to an EvaluateJob, one tally per chunk."""
+
+    tallies: list[Tally]
+
+
+class Failure(NamedTuple):
+    """Worker to parent: the exception that a job raised."""
+
+    error: Exception
+
+
+Answer = Trained | Evaluated | Failure
+
+
+def common_tensors(server: Server) -> State:
+    """Return the tensors that all TrainJobs of a round use."""
+    return {
+        "params": server.params,
+        "buffers": server.buffers,
+        **tree.add_prefix("shared", server.shared),
+    }
+
+
+def unpack_training(party: int, answer: Trained, tensors: State) -> tuple[Update, State]:
+    """Return the update and the new state of a party from a worker's answer."""
+    update = Update(
+        party=party,
+        params=tensors["params"],
+        buffers=tensors["buffers"],
+        num_samples=answer.num_samples,
+        num_steps=answer.num_steps,
+        extra=tree.select_prefix("extra", tensors),
+        metrics=answer.metrics,
+    )
+    return update, tree.select_prefix("state", tensors)
+
+
+@dataclass
+class Worker:
+    """The state of a worker process between two messages."""
+
+    exp: Experiment
+    task: Task
+    bench: Workbench
+    common: State
+
+    def handle(self, assignment: Assignment, tensors: State) -> tuple[Answer, State]:
+        """Do a job. Return the answer and its tensors."""
+        try:
+            if isinstance(assignment.job, EvaluateJob):
+                return self.evaluate(assignment.job), {}
+            state = tree.select_prefix("state", tensors) if assignment.has_state else None
+            return self.train(assignment.job, state)
+        except (InputError, RunError) as error:
+            return Failure(error), {}
+        except Exception:  # user code may raise anything, also exceptions that cannot be pickled
+            return Failure(RuntimeError(f"in a worker process:\n{traceback.format_exc()}")), {}
+
+    def train(self, job: TrainJob, state: State | None) -> tuple[Answer, State]:
+        """Train a party."""
+        server = Server(
+            params=self.common["params"],
+            buffers=self.common["buffers"],
+            shared=tree.select_prefix("shared", self.common),
+        )
+        update, new_state = local_update(
+            self.exp, self.task, self.bench, server, state, job.party, job.round
+        )
+        tensors = {
+            "params": update.params,
+            "buffers": update.buffers,
+            **tree.add_prefix("extra", update.extra),
+            **tree.add_prefix("state", new_state),
+        }
+        return Trained(update.num_samples, update.num_steps, update.metrics), tensors
+
+    def evaluate(self, job: EvaluateJob) -> Evaluated:
+        """Evaluate the common model on some chunks."""
+        self.bench.clear()
+        model = self.bench.module(self.common["model"])
+        return Evaluated(self.task.evaluate_chunks(model, range(job.start, job.stop)))
+
+
+def serve(
+    exp: Experiment, task: Task, connection: Connection, inherited: list[Connection], parent: int
+) -> None:
+    """Run a worker process until the parent closes its connection or dies.
+
+    `inherited` are the parent's connections, which the fork copied. A worker closes them, or the
+    others would not notice when the parent closes its end.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before prctl
+        return
+    for other in inherited:
+        other.close()
+    torch.set_num_threads(1)
+    worker = Worker(exp, task, Workbench(task.build), common={})
+    while True:
+        try:
+            message, tensors = shared_memory.receive(connection)
+        except (EOFError, ConnectionError):
+            return
+        if isinstance(message, Common):
+            worker.common = tensors
+            continue
+        answer, answer_tensors = worker.handle(message, tensors)
+        shared_memory.send(connection, answer, answer_tensors)
