@@ -476,7 +476,7 @@ WRONG = [
         {"parties": [Pairs([(torch.zeros(k + 1), 0) for k in range(3)])]},
         "party 0: its samples make no array",
     ),
-    ({"parties": [Pairs([(torch.zeros(5), 0.7)] * 3)]}, "party 0: y holds float64"),
+    ({"parties": [Pairs([(torch.zeros(5), 0.7)] * 3)]}, "party 0: y has 1 distinct float64 values"),
     (
         {"parties": [Pairs([(torch.zeros(5), torch.eye(3)[0])] * 3)]},
         r"party 0: x .3, 5. and y .3, 3. must be",
@@ -604,5 +604,5 @@ def test_given_data_cannot_be_read_again() -> None:
 def test_labels_of_two_kinds_do_not_mix() -> None:
     """A 1 and a "1" would be two classes."""
     x = np.zeros((2, 3), dtype=np.float32)
-    with pytest.raises(InputError, match="some labels are words and others are numbers"):
+    with pytest.raises(InputError, match="some labels are strings and others are numbers"):
         moonfl.federate("mlp", [(x, np.array([1, 1])), (x, np.array(["1", "2"]))], rounds=1)

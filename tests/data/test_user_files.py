@@ -76,15 +76,18 @@ BROKEN_TABLES = [
     ("age,label\n1,a\ninf,b\n", "line 3: column 'age' is 'inf', not a number"),
     (
         "age,label\n1,a\n1e300,b\n",
-        "line 3: column 'age' is '1e300', not a number, or too large a one",
+        "line 3: column 'age' is '1e300', not a number that float32 can hold",
     ),
     ("age,label\n1,a\n2,\n", "line 3: column 'label' is empty"),
     ("age,label\n1,1\n2,1.0\n3,2\n", "column 'label' has 1 and 1.0, one number in two spellings"),
     ("age,age,label\n1,1,a\n", "more than one column 'age'"),
-    ("label\na\n", "nothing to learn from"),
+    ("label\na\n", "no feature columns: its only columns are label"),
     ("age,lable\n1,a\n", "unknown column of .* 'label'; did you mean lable"),
-    ('age,label\n"1,a\n', "not a table in text"),
-    ("age,label\n" + "".join(f"1,{i / 7}\n" for i in range(50)), "50 different values in 50 rows"),
+    ('age,label\n"1,a\n', "not a text table"),
+    (
+        "age,label\n" + "".join(f"1,{i / 7}\n" for i in range(50)),
+        r"column 'label' has 50 distinct values in 50 samples \(such as 0\.0\); .*classification only",
+    ),
 ]
 
 
@@ -124,7 +127,7 @@ def test_what_is_no_table_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no train\.csv"):
         read_csv(tmp_path, Reading())
     (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00a")
-    with pytest.raises(InputError, match="not a table in text"):
+    with pytest.raises(InputError, match="not a text table"):
         read_csv(tmp_path / "t.csv", Reading())
     with pytest.raises(InputError, match="line 2, column 'label': unknown class 'a'"):
         read_csv(write(tmp_path / "u.csv", "age,label\n1,a\n"), Reading(classes=("b", "c")))
@@ -158,8 +161,30 @@ def test_arrays_with_columns_and_words_for_labels(tmp_path: Path) -> None:
 BROKEN_ARRAYS = [
     ({"y": np.zeros(3, int)}, "has no array 'x'; it has y"),
     ({"x": np.zeros((3, 2)), "y": np.zeros(2, int)}, r"must be \[N, ...\] and \[N\]"),
-    ({"x": np.zeros((3, 2)), "y": np.zeros(3)}, "holds float64, not whole numbers or words"),
-    ({"x": np.zeros((3, 2)), "y": np.array([0, -1, 1])}, "whole numbers from 0 to 1"),
+    (
+        {"x": np.zeros((3, 2)), "y": np.zeros(3)},
+        r"holds float64; .*classification only.*y\.astype\(int\)",
+    ),
+    (
+        {"x": np.zeros((3, 2)), "y": np.array([0.5, 1.25, 0.5])},
+        r"y has 2 distinct float64 values \(such as 0\.5\); moonfl supports classification only",
+    ),
+    (
+        {"x": np.zeros((60, 2)), "y": np.arange(60)},
+        r"y has 60 distinct values in 60 samples \(such as 59\); .*classification only",
+    ),
+    (
+        {"x": np.zeros((60, 2)), "y": np.arange(60).astype(str)},
+        r"y has 60 distinct values in 60 samples \(such as 0\); .*classification only",
+    ),
+    (
+        {"x": np.zeros((3, 2)), "y": np.array([1 + 1j] * 3)},
+        "y holds complex128; labels must be integers or strings",
+    ),
+    (
+        {"x": np.zeros((3, 2)), "y": np.array([0, -1, 1])},
+        r"y must hold integers from 0 to 1, one per class; it has -1 to 1",
+    ),
     ({"x": np.array([[1.0], [np.nan]]), "y": np.zeros(2, int)}, "not finite in sample 1"),
     (
         {"x": np.zeros((3, 2)), "y": np.zeros(3, int), "x_test": np.zeros((1, 2))},
@@ -187,6 +212,30 @@ def test_broken_arrays_are_told(
     with pytest.raises(InputError, match=message) as error:
         read_npz(tmp_path / "a.npz")
     assert "a.npz" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("t.csv", "dataset=csv"), ("x.npy", "np.savez"), ("a.npz", "not a complete zip archive")],
+)
+def test_a_file_that_is_not_npz_is_refused_without_advice_to_unpickle_it(
+    name: str, hint: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / name, TABLE)
+    if path.suffix == ".npy":
+        np.save(path, np.eye(3))
+    with pytest.raises(InputError, match=rf"{name} is not an \.npz file.*{hint}") as error:
+        read_npz(path)
+    assert "pickle" not in str(error.value)
+
+
+def test_an_array_of_python_objects_is_refused_without_advice_to_unpickle_it(
+    tmp_path: Path,
+) -> None:
+    np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.array(["a", None], dtype=object))
+    with pytest.raises(InputError, match=r"a\.npz .*'y' holds Python objects") as error:
+        read_npz(tmp_path / "a.npz")
+    assert "pickle" not in str(error.value)
 
 
 def test_images_by_class_and_by_party(tmp_path: Path) -> None:
@@ -455,7 +504,9 @@ def test_classes_of_arrays_are_told_once_and_from_0(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has the classes a, b, not b, a as classes= says"):
         read_npz(path, Reading(classes=("b", "a")))
     np.savez(path, x=np.eye(2), y=[100_000, 100_001])
-    with pytest.raises(InputError, match="labels go up to 100001, but only 2 different ones occur"):
+    with pytest.raises(
+        InputError, match="labels go up to 100001, but only 2 distinct values occur"
+    ):
         read_npz(path)
     np.savez(path, x=np.eye(2), y=[True, False])
     assert read_npz(path).train.y.tolist() == [1, 0]
@@ -471,4 +522,4 @@ def test_ones_own_data_start_from_the_papers_settings_not_the_digits(tmp_path: P
     ]
     assert main([*words, "rounds=1", "epochs=1", "--out", str(tmp_path / "run")]) == 0
     exp = from_toml(tmp_path / "run" / "experiment.toml")
-    assert (exp.batch_size, exp.parties, exp.algorithm) == (64, 3, moonfl.MOON(mu=5.0))
+    assert (exp.batch_size, exp.parties, exp.algorithm) == (64, 3, moonfl.MOON(mu=1.0))

@@ -176,7 +176,7 @@ def _read(
     classes = classes or infer_classes([p.y for p in parts])
     whole = _takes_whole_numbers(model, parts, len(classes))
     made = [
-        make_examples(f"{part.where}: ", part.x, part.y, classes, whole=whole) for part in parts
+        make_examples(f"{part.where}: ", part.x, part.y, classes, integers=whole) for part in parts
     ]
     train, kept = _together(made[: len(own)]), _together(made[len(own) :]) if held else None
     preparation = default_preparation(train.x.dtype, len(train.x.shape) - 1)

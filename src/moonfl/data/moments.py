@@ -1,4 +1,7 @@
-"""Standardisation over the federation: a party shares the number, mean and spread of its samples."""
+"""Mean and standard deviation over all parties, for standardising float features.
+
+A party shares only the number, the mean and the sum of squared deviations of its samples.
+"""
 
 import math
 from collections.abc import Iterable
@@ -11,64 +14,83 @@ from torch import Tensor
 from .base import Examples
 from .images import Images
 
-CHUNK = 4096  # samples at a time
+CHUNK = 4096  # samples that are converted to float64 at a time
 
 
 class Moments(NamedTuple):
-    """Of one party: how many values each feature or channel has, their mean, and the sum of squared deviations from it.
+    """Statistics of the values of each feature or channel.
 
-    That is count, sum and sum of squares in the form that loses no digits.
+    They are equivalent to count, sum and sum of squares, but do not lose digits.
     """
 
-    number: int
+    number: int  # of values per feature
     mean: Tensor  # float64, [features]
-    squares: Tensor
+    squared_deviations: Tensor  # sum of squared deviations from the mean, float64, [features]
 
 
 def channel_axis(shape: tuple[int, ...]) -> int:
-    """Which axis of a sample are its features or channels: of a signal the shorter one, as time is long."""
-    return int(len(shape) == 2 and shape[0] > shape[1])
+    """Return the axis of a sample that holds its features or channels.
+
+    It is the first axis, but for a signal the shorter one, because time is long.
+    """
+    if len(shape) == 2 and shape[0] > shape[1]:
+        return 1
+    return 0
 
 
 def statistics_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """That of mean and deviation, so that they go with a sample."""
-    return tuple(side if k == channel_axis(shape) else 1 for k, side in enumerate(shape))
+    """Return the shape of mean and standard deviation that broadcasts with a sample."""
+    axis = channel_axis(shape)
+    return tuple(side if k == axis else 1 for k, side in enumerate(shape))
 
 
 def compute_moments(data: Examples) -> Moments:
-    assert not isinstance(data.x, Images)
-    axis = channel_axis(tuple(data.x.shape[1:]))
-    values = (
-        data.x.movedim(1 + axis, 1).flatten(2) if data.x.dim() > 2 else data.x.unsqueeze(2)
-    )  # [N, features, L]
-    found = [_of(chunk) for chunk in values.split(CHUNK)]
-    return merge(found)
+    """Compute the moments of one party's samples."""
+    x = data.x
+    assert not isinstance(x, Images)
+    axis = channel_axis(tuple(x.shape[1:]))
+    if x.dim() > 2:
+        values = x.movedim(1 + axis, 1).flatten(2)  # [N, features, L]
+    else:
+        values = x.unsqueeze(2)
+    return merge([_chunk_moments(chunk) for chunk in values.split(CHUNK)])
 
 
-def _of(values: Tensor) -> Moments:
-    """Summed by numpy, whose order does not depend on the number of threads."""
-    own = values.cpu().double().numpy()
-    mean = own.mean(axis=(0, 2))
-    squares = np.square(own - mean[:, None]).sum(axis=(0, 2))
-    return Moments(len(own) * own.shape[2], torch.from_numpy(mean), torch.from_numpy(squares))
+def _chunk_moments(chunk: Tensor) -> Moments:
+    """Compute moments with numpy, whose order of summation does not depend on the number of threads."""
+    values = chunk.cpu().double().numpy()
+    mean = values.mean(axis=(0, 2))
+    squared_deviations = np.square(values - mean[:, None]).sum(axis=(0, 2))
+    return Moments(
+        number=len(values) * values.shape[2],
+        mean=torch.from_numpy(mean),
+        squared_deviations=torch.from_numpy(squared_deviations),
+    )
 
 
 def merge(parts: Iterable[Moments]) -> Moments:
-    """Of all together, in their order (Chan, Golub, LeVeque 1979)."""
+    """Merge moments in the given order (Chan, Golub, LeVeque 1979)."""
     first, *others = parts
-    number, mean, squares = first
+    number, mean, squared_deviations = first
     for part in others:
-        total, gap = number + part.number, part.mean - mean
-        mean = mean + gap * (part.number / total)
-        squares = squares + part.squares + gap.square() * (number * (part.number / total))
+        total = number + part.number
+        difference = part.mean - mean
+        mean = mean + difference * (part.number / total)
+        between = difference.square() * (number * (part.number / total))
+        squared_deviations = squared_deviations + part.squared_deviations + between
         number = total
-    return Moments(number, mean, squares)
+    return Moments(number, mean, squared_deviations)
 
 
 def mean_and_std(parts: Iterable[Moments], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of all parties together, float32, of a shape that goes with samples; a constant has 1."""
-    number, mean, squares = merge(parts)
-    std = (squares / number).sqrt()
-    tiny = std <= 1e-12 * mean.abs().clamp(min=math.sqrt(torch.finfo(torch.float64).tiny))
-    std = torch.where(tiny, torch.ones_like(std), std)
-    return mean.float().view(statistics_shape(shape)), std.float().view(statistics_shape(shape))
+    """Return mean and standard deviation over all parties, float32, in a shape that broadcasts with samples.
+
+    The standard deviation of a constant feature is set to 1.
+    """
+    number, mean, squared_deviations = merge(parts)
+    std = (squared_deviations / number).sqrt()
+    smallest = math.sqrt(torch.finfo(torch.float64).tiny)
+    constant = std <= 1e-12 * mean.abs().clamp(min=smallest)
+    std = torch.where(constant, torch.ones_like(std), std)
+    statistics = statistics_shape(shape)
+    return mean.float().view(statistics), std.float().view(statistics)

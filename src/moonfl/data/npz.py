@@ -1,7 +1,10 @@
-"""Anybody's arrays: an .npz file with x [N, ...] and y [N]; x_test, y_test, the names of classes, and columns (arrays
-with a value for each sample, such as the person it is of) if there are.
+"""User-supplied arrays: an .npz file with x [N, ...] and y [N].
+
+Optional arrays are x_test and y_test, the names of the classes, and columns: arrays with one value per sample, such as
+the person it comes from.
 """
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,156 +14,264 @@ from numpy.typing import NDArray
 from ..errors import InputError
 from .augment import default_preparation
 from .base import Dataset, Examples, Reading
+from .labels import FEW_CLASSES, check_classification, regression_target
 
-CHANNELS = (1, 3, 4)  # of images: grey, colours, colours and opacity
-FEW = 20  # classes of which most may be missing
-Arrays = dict[str, NDArray[np.generic]]
+CHANNELS = (1, 3, 4)  # of images: grey, RGB, RGB with opacity
+Array = NDArray[np.generic]
+Arrays = dict[str, Array]
 
 
 def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
-    found = {name: _words(values) for name, values in _load(path).items()}
+    """Read a dataset from an .npz file."""
+    arrays = {name: _decode_strings(values) for name, values in _load(path).items()}
     for name in ("x", "y"):
-        if name not in found:
-            raise InputError(f"{path} has no array '{name}'; it has {', '.join(found) or 'none'}")
-    names = found.get("classes")
-    if names is not None and (
-        names.ndim != 1 or len(set(names.tolist())) != len(names) or len(names) == 0
-    ):
-        raise InputError(f"{path}: classes must be a list of names, each once")
-    given = tuple(str(name) for name in names) if names is not None else ()
-    asked = reading.classes if reading is not None else ()
-    if given and asked and given != asked:
-        raise InputError(
-            f"{path} has the classes {', '.join(given)}, not {', '.join(asked)} as classes= says"
-        )
-    given = given or asked
-    if ("x_test" in found) != ("y_test" in found):
-        raise InputError(f"{path} has one of x_test and y_test; give both or neither")
-    parts = ("", "_test") if "x_test" in found else ("",)
-    classes = given or infer_classes([found[f"y{part}"] for part in parts])
-    train, *test = (
-        make_examples(f"{path}: ", found[f"x{part}"], found[f"y{part}"], classes, part)
-        for part in parts
+        if name not in arrays:
+            raise InputError(f"{path} has no array '{name}'; it has {', '.join(arrays) or 'none'}")
+    if ("x_test" in arrays) != ("y_test" in arrays):
+        raise InputError(f"{path} has only one of x_test and y_test; give both or neither")
+    suffixes = ("", "_test") if "x_test" in arrays else ("",)
+    classes = _class_names(path, arrays, reading.classes if reading is not None else ())
+    if not classes:
+        classes = infer_classes([arrays[f"y{suffix}"] for suffix in suffixes], f"{path}: y")
+    train = _read_part(path, arrays, classes, "")
+    test = None
+    test_columns: Arrays = {}
+    if "x_test" in arrays:
+        test = _read_part(path, arrays, classes, "_test")
+        _check_alike(path, train, test)
+        test_columns = {
+            name.removesuffix("_test"): values
+            for name, values in _columns(arrays, len(test.y)).items()
+            if name.endswith("_test")
+        }
+    return Dataset(
+        train=train,
+        test=test,
+        classes=classes,
+        preparation=default_preparation(train.x.dtype, len(train.x.shape) - 1),
+        columns=_columns(arrays, len(train.y)),
+        test_columns=test_columns,
     )
-    for other in test:
-        if other.x.shape[1:] != train.x.shape[1:] or other.x.dtype != train.x.dtype:
-            raise InputError(
-                f"{path}: x_test is {like(other)}, x is {like(train)}; they must be alike"
-            )
-    others = [name for name in found if name not in ("x", "y", "x_test", "y_test", "classes")]
-    columns = {name: found[name] for name in others if found[name].shape == (len(train.y),)}
-    held = {
-        name.removesuffix("_test"): found[name]
-        for name in others
-        for part in test
-        if name.endswith("_test") and found[name].shape == (len(part.y),)
+
+
+def _class_names(path: Path, arrays: Arrays, expected: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the class names in the file or else the expected ones; () if there are neither."""
+    if "classes" not in arrays:
+        return expected
+    names = arrays["classes"]
+    if names.ndim != 1 or len(names) == 0 or len(set(names.tolist())) != len(names):
+        raise InputError(f"{path}: classes must be a non-empty list of distinct names")
+    classes = tuple(str(name) for name in names)
+    if expected and classes != expected:
+        raise InputError(
+            f"{path} has the classes {', '.join(classes)}, not {', '.join(expected)} as classes= says"
+        )
+    return classes
+
+
+def _read_part(path: Path, arrays: Arrays, classes: tuple[str, ...], suffix: str) -> Examples:
+    """Return the training set (suffix "") or the test set (suffix "_test")."""
+    x = arrays[f"x{suffix}"]
+    y = arrays[f"y{suffix}"]
+    return make_examples(f"{path}: ", x, y, classes, suffix=suffix)
+
+
+def _check_alike(path: Path, train: Examples, test: Examples) -> None:
+    """Check that the samples of the test set have the shape and dtype of the training set."""
+    if test.x.shape[1:] != train.x.shape[1:] or test.x.dtype != train.x.dtype:
+        raise InputError(
+            f"{path}: x_test is {describe_samples(test)}, x is {describe_samples(train)}; "
+            "they must be alike"
+        )
+
+
+def _columns(arrays: Arrays, samples: int) -> Arrays:
+    """Return the arrays with one value per sample."""
+    reserved = ("x", "y", "x_test", "y_test", "classes")
+    return {
+        name: values
+        for name, values in arrays.items()
+        if name not in reserved and values.shape == (samples,)
     }
-    prepared = default_preparation(train.x.dtype, len(train.x.shape) - 1)
-    return Dataset(train, test[0] if test else None, classes, prepared, columns, held)
 
 
 def _load(path: Path) -> Arrays:
+    """Load all arrays of the file; files that would need unpickling are refused."""
+    problem = f"{path} is not an .npz file of plain arrays"
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: np.asarray(file[name]) for name in file.files}
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise InputError(f"{problem}: it is not a complete zip archive{_format_hint(path)}")
+        with np.load(path, allow_pickle=False) as content:
+            names = content.files
+            return {name: _load_array(problem, content, name) for name in names}
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except Exception as error:  # a damaged or foreign file raises nearly anything
-        raise InputError(f"{path} is not an .npz file of plain arrays ({error})") from None
+        raise InputError(f"{problem}: {error}") from None
 
 
-def _words(values: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Bytes as text, whatever they are."""
+def _load_array(problem: str, content: "np.lib.npyio.NpzFile", name: str) -> Array:
+    """Load one array; one of Python objects is refused without the advice of numpy to unpickle it."""
+    try:
+        return np.asarray(content[name])
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise InputError(
+            f"{problem}: '{name}' holds Python objects; save it with a numeric or string dtype"
+        ) from None
+
+
+def _format_hint(path: Path) -> str:
+    """Return how to read a file of another format, by its name; empty if unknown."""
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        return "; read a table with dataset=csv"
+    if suffix == ".npy":
+        return "; save x and y in one file with np.savez(FILE, x=x, y=y)"
+    return ""
+
+
+def _decode_strings(values: Array) -> Array:
+    """Decode byte strings as UTF-8, with escapes for invalid bytes; return other arrays as they are."""
     if values.dtype.kind != "S":
         return values
     return np.char.decode(values.astype(np.bytes_), "utf-8", "backslashreplace")
 
 
 def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple[str, ...]) -> None:
+    """Write a dataset in the format that `read_npz` reads."""
     arrays: Arrays = {}
-    for part, (x, y) in (("", train), ("_test", test)) if test is not None else (("", train),):
-        arrays |= {f"x{part}": x[torch.arange(len(y))].cpu().numpy(), f"y{part}": y.cpu().numpy()}
+    for suffix, examples in (("", train), ("_test", test)):
+        if examples is not None:
+            rows = torch.arange(len(examples.y))
+            arrays[f"x{suffix}"] = examples.x[rows].cpu().numpy()
+            arrays[f"y{suffix}"] = examples.y.cpu().numpy()
     np.savez(path, allow_pickle=False, classes=np.array(classes), **arrays)
 
 
-def infer_classes(labels: list[NDArray[np.generic]]) -> tuple[str, ...]:
-    """Whole numbers are classes from 0 to the largest; words are their own names, by the alphabet."""
-    if len({part.dtype.kind in "US" for part in labels if part.size > 0}) > 1:
+def infer_classes(labels: list[Array], where: str = "y") -> tuple[str, ...]:
+    """Return the class names for labels without any: 0 to the largest integer, or the sorted strings.
+
+    Return () for labels of another type, which `make_examples` refuses.
+    """
+    kinds = {part.dtype.kind in "US" for part in labels if part.size > 0}
+    if len(kinds) > 1:
         raise InputError(
-            "some labels are words and others are numbers; give all of them as words, or all as numbers"
+            "some labels are strings and others are numbers; give all of them as strings, "
+            "or all as integers"
         )
-    words, whole = _different(labels, "US", np.str_), _different(labels, "biu", np.int64)
-    if words.size > 0:
-        return tuple(map(str, words))
-    largest = int(whole.max(initial=-1))
-    if largest >= FEW and len(whole) <= largest / 2:
-        raise InputError(
-            f"labels go up to {largest}, but only {len(whole)} different ones occur; number the classes from 0, "
-            "or give words"
-        )
+    strings = _distinct(labels, "US", np.str_)
+    integers = _distinct(labels, "biu", np.int64)
+    samples = sum(part.size for part in labels)
+    if strings.size > 0:
+        check_classification(where, len(strings), samples, strings[0])
+        return tuple(str(name) for name in strings)
+    largest = int(integers.max(initial=-1))
+    if largest >= FEW_CLASSES:
+        check_classification(where, len(integers), samples, largest)
+        if len(integers) <= largest / 2:
+            raise InputError(
+                f"labels go up to {largest}, but only {len(integers)} distinct values occur; "
+                "number the classes from 0, or use strings as labels"
+            )
     return tuple(str(k) for k in range(largest + 1))
 
 
-def _different(
-    labels: list[NDArray[np.generic]], kinds: str, as_type: type[np.generic]
-) -> NDArray[np.generic]:
-    """Of those that are of these kinds, each once."""
-    found = [part.astype(as_type).ravel() for part in labels if part.dtype.kind in kinds]
-    return np.unique(np.concatenate(found)) if found else np.empty(0, as_type)
+def _distinct(labels: list[Array], kinds: str, dtype: type[np.generic]) -> Array:
+    """Return the distinct values of the arrays whose dtype is of one of these kinds."""
+    arrays = [part.astype(dtype).ravel() for part in labels if part.dtype.kind in kinds]
+    return np.unique(np.concatenate(arrays)) if arrays else np.empty(0, dtype)
 
 
 def make_examples(
     where: str,
-    x: NDArray[np.generic],
-    y: NDArray[np.generic],
+    x: Array,
+    y: Array,
     classes: tuple[str, ...],
-    part: str = "",
-    whole: bool = False,
+    *,
+    suffix: str = "",
+    integers: bool = False,
 ) -> Examples:
-    """`x` and `y` checked: pixels stay bytes, numbers become float32 (int64 where `whole`), labels become their place
-    among the classes.
+    """Check x and y and convert them to tensors.
+
+    Images stay bytes; other values become float32, or int64 if `integers` (token ids). Labels become the index of
+    their class. `where` and `suffix` are for error messages.
     """
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(y) == 0:
         raise InputError(
-            f"{where}x{part} {x.shape} and y{part} {y.shape} must be [N, ...] and [N], N at least 1"
+            f"{where}x{suffix} {x.shape} and y{suffix} {y.shape} must be [N, ...] and [N], N >= 1"
         )
-    if y.dtype.kind == "b":
-        y = y.astype(np.int64)
+    labels = _class_indices(f"{where}y{suffix}", y, classes)
+    samples = _samples(f"{where}x{suffix}", x, integers)
+    return Examples(samples, torch.from_numpy(labels))
+
+
+def _class_indices(where: str, y: Array, classes: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return the index of the class of every label."""
     if y.dtype.kind in "US":
-        y = _numbered(where, y.astype(np.str_), classes, part)
-    if not np.issubdtype(y.dtype, np.integer):
-        raise InputError(f"{where}y{part} holds {y.dtype}, not whole numbers or words, one a class")
-    if not 0 <= y.min() <= y.max() < max(len(classes), 1):
+        return _string_indices(where, y.astype(np.str_), classes)
+    if y.dtype.kind == "f":
+        raise _float_labels(where, y)
+    if y.dtype.kind not in "biu":
         raise InputError(
-            f"{where}y{part} must hold whole numbers from 0 to {max(len(classes), 1) - 1}, one a class"
+            f"{where} holds {y.dtype}; labels must be integers or strings, one value per class"
         )
+    largest = max(len(classes), 1) - 1
+    if int(y.min()) < 0 or int(y.max()) > largest:
+        raise InputError(
+            f"{where} must hold integers from 0 to {largest}, one per class; "
+            f"it has {int(y.min())} to {int(y.max())}"
+        )
+    return y.astype(np.int64)
+
+
+def _string_indices(where: str, y: NDArray[np.str_], classes: tuple[str, ...]) -> NDArray[np.int64]:
+    index = {name: k for k, name in enumerate(classes)}
+    names = y.tolist()
+    for name in names:
+        if name not in index:
+            raise InputError(
+                f"{where} has '{name}', which is not one of the classes ({', '.join(classes)})"
+            )
+    return np.array([index[name] for name in names], dtype=np.int64)
+
+
+def _float_labels(where: str, y: Array) -> InputError:
+    """Return the error for floating-point labels."""
+    values = y.astype(np.float64)
+    fractions = values[values != np.floor(values)]  # includes NaN
+    if fractions.size > 0:
+        distinct = len(np.unique(values))
+        return regression_target(where, f"{distinct} distinct {y.dtype} values", fractions[0])
+    return InputError(
+        f"{where} holds {y.dtype}; moonfl supports classification only: labels must be integers "
+        "or strings, one value per class. If these are classes, convert them: y.astype(int)"
+    )
+
+
+def _samples(where: str, x: Array, integers: bool) -> torch.Tensor:
+    """Return the samples as a tensor: uint8 images, int64 token ids, or finite float32 values."""
     if x.dtype.kind not in "biuf" or x.size == 0:
-        raise InputError(
-            f"{where}x{part} holds {x.dtype} {list(x.shape)}, not numbers for each sample"
-        )
-    pixels = x.dtype == np.uint8 and x.ndim == 4
-    if pixels and x.shape[3] in CHANNELS and min(x.shape[1:3]) > max(CHANNELS):
-        raise InputError(
-            f"{where}x{part} {list(x.shape)} has its channels last; pixels are [N, C, H, W]: x.transpose(0, 3, 1, 2)"
-        )
-    values = torch.from_numpy(x.copy() if pixels else x.astype(np.int64 if whole else np.float32))
-    if not pixels and not bool(torch.isfinite(values).all()):
-        row = int((~torch.isfinite(values)).flatten(1).any(dim=1).nonzero()[0])
-        raise InputError(f"{where}x{part} has a value that is not finite in sample {row}")
-    return Examples(values, torch.from_numpy(y.astype(np.int64)))
+        raise InputError(f"{where} holds {x.dtype} {list(x.shape)}; it must hold numbers")
+    if x.dtype == np.uint8 and x.ndim == 4:
+        if x.shape[3] in CHANNELS and min(x.shape[1:3]) > max(CHANNELS):
+            raise InputError(
+                f"{where} {list(x.shape)} has its channels last; images are [N, C, H, W]: "
+                "use x.transpose(0, 3, 1, 2)"
+            )
+        return torch.from_numpy(x.copy())
+    values = torch.from_numpy(x.astype(np.int64 if integers else np.float32))
+    finite = torch.isfinite(values)
+    if not bool(finite.all()):
+        row = int((~finite).flatten(1).any(dim=1).nonzero()[0])
+        raise InputError(f"{where} has a value that is not finite in sample {row}")
+    return values
 
 
-def _numbered(
-    where: str, y: NDArray[np.str_], classes: tuple[str, ...], part: str
-) -> NDArray[np.int64]:
-    number = {name: k for k, name in enumerate(classes)}
-    strange = next((name for name in y.tolist() if name not in number), None)
-    if strange is not None:
-        raise InputError(
-            f"{where}y{part} has '{strange}', which is not one of the classes ({', '.join(classes)})"
-        )
-    return np.array([number[name] for name in y.tolist()], dtype=np.int64)
-
-
-def like(examples: Examples) -> str:
+def describe_samples(examples: Examples) -> str:
+    """Return the dtype and shape of a sample, such as "float32 [4]"."""
     return f"{str(examples.x.dtype).removeprefix('torch.')} {list(examples.x.shape[1:])}"

@@ -1,4 +1,7 @@
-"""Anybody's tables: a .csv file with a header, a column of labels, perhaps one of parties, numbers in the others."""
+"""User-supplied tables: .csv files with a header, a column of labels, and numeric features in the other columns.
+
+One column may name the party of each row.
+"""
 
 import csv
 import itertools
@@ -12,150 +15,204 @@ from numpy.typing import NDArray
 from ..errors import InputError, unknown
 from .augment import AS_STORED
 from .base import Dataset, Examples, Reading
+from .labels import check_classification, regression_target
 
 LARGEST = float(np.finfo(np.float32).max)
-MANY = 1000  # more classes than this are numbers that somebody measured
+MAX_CLASSES = 1000  # more distinct labels than this are measurements
+DELIMITERS = ",;\t"
 
 
 class Table(NamedTuple):
+    """The cells of a .csv file as text."""
+
     path: Path
     header: list[str]
     rows: list[list[str]]
-    lines: list[int]  # where each row ends in the file
+    lines: list[int]  # the line of the file on which each row ends
 
     def column(self, name: str) -> list[str]:
+        """Return the cells of a column."""
         k = self.header.index(name)
         return [row[k].strip() for row in self.rows]
 
 
 def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
-    """One file, or a folder with train.csv and, if there is a test set, test.csv; that of `one_party` may lack the
-    column of the parties.
+    """Read a .csv file, or a folder with train.csv and optionally test.csv.
+
+    With `one_party` all rows belong to one party, so the column of parties may be missing.
     """
-    if path.is_dir():
-        train_path, test_path = path / "train.csv", path / "test.csv"
-        if not train_path.exists():
-            raise InputError(
-                f"{path} has no train.csv; set data_dir to a .csv file or to a folder with train.csv"
-            )
-        tables = [read_table(p, reading) for p in (train_path, test_path) if p.exists()]
-    else:
-        tables = [read_table(path, reading)]
-    given = reading.column if reading.column in tables[0].header else None
-    if reading.column is not None and given is None and not one_party:
-        raise unknown(f"column of {tables[0].path}", reading.column, tables[0].header)
-    features = [n for n in tables[0].header if n not in {reading.label, given, *reading.ignore}]
+    tables = _read_tables(path, reading)
+    train_table = tables[0]
+    party_column = reading.column if reading.column in train_table.header else None
+    if reading.column is not None and party_column is None and not one_party:
+        raise unknown(f"column of {train_table.path}", reading.column, train_table.header)
+    features = _feature_names(tables, {reading.label, party_column, *reading.ignore})
+    classes = reading.classes or class_names(tables, reading.label)
+    examples = [_examples(table, features, reading.label, classes) for table in tables]
+    columns = [_party_column(table, party_column) for table in tables]
+    has_test = len(tables) > 1
+    return Dataset(
+        train=examples[0],
+        test=examples[1] if has_test else None,
+        classes=classes,
+        preparation=AS_STORED,
+        columns=columns[0],
+        test_columns=columns[1] if has_test else {},
+        features=tuple(features),
+    )
+
+
+def _read_tables(path: Path, reading: Reading) -> list[Table]:
+    """Return the training table and, if there is one, the test table."""
+    if not path.is_dir():
+        return [read_table(path, reading)]
+    train_path = path / "train.csv"
+    test_path = path / "test.csv"
+    if not train_path.exists():
+        raise InputError(
+            f"{path} has no train.csv; set data_dir to a .csv file or to a folder with train.csv"
+        )
+    tables = [read_table(train_path, reading)]
+    if test_path.exists():
+        tables.append(read_table(test_path, reading))
+    return tables
+
+
+def _feature_names(tables: list[Table], excluded: set[str | None]) -> list[str]:
+    """Return the columns of the training table that are features; every table must have them."""
+    train_table = tables[0]
+    features = [name for name in train_table.header if name not in excluded]
     if not features:
         raise InputError(
-            f"{tables[0].path} has no column beside {', '.join(tables[0].header)}: nothing to learn from"
+            f"{train_table.path} has no feature columns: its only columns are "
+            f"{', '.join(train_table.header)}"
         )
     for table in tables[1:]:
         for name in features:
             if name not in table.header:
                 raise unknown(f"column of {table.path}", name, table.header)
-    classes = reading.classes or class_names(tables, reading.label)
-    train, *test = (_examples(table, features, reading.label, classes) for table in tables)
-    columns, *held = (
-        {given: np.array(_filled(t, given))} if given in t.header else {} for t in tables
-    )
-    test_columns = held[0] if held else {}
-    return Dataset(
-        train, test[0] if test else None, classes, AS_STORED, columns, test_columns, tuple(features)
-    )
+    return features
+
+
+def _party_column(table: Table, name: str | None) -> dict[str, NDArray[np.generic]]:
+    """Return the column of parties by its name; {} if the table does not have it."""
+    if name is None or name not in table.header:
+        return {}
+    return {name: np.array(_non_empty(table, name))}
 
 
 def read_table(path: Path, reading: Reading) -> Table:
-    """The cells, each row with as many as the header."""
-    rows, lines = [], []
+    """Read the cells of a .csv file and check its columns; every row has as many cells as the header."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-            file.seek(0)
-            reader = csv.reader(file, delimiter=max(",;\t", key=first.count), strict=True)
-            header = [name.strip() for name in next(reader, [])]
-            for row in reader:
-                if row:
-                    rows.append(row)
-                    lines.append(reader.line_num)
-                    if len(row) != len(header):
-                        raise InputError(
-                            f"{path}, line {lines[-1]} has {len(row)} cells, the header has {len(header)}"
-                        )
+        table = _read_cells(path)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is not a table in text (CSV): {error}") from None
-    if not rows:
+        raise InputError(f"{path} is not a text table (CSV): {error}") from None
+    if not table.rows:
         raise InputError(f"{path} has no rows below its header")
-    twice = next((name for name in header if header.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"{path} has more than one column '{twice}'")
-    for name, how in (
-        (reading.label, "the column of the classes is named by label=NAME"),
-        *((n, "") for n in reading.ignore),
-    ):
+    header = table.header
+    for name in header:
+        if header.count(name) > 1:
+            raise InputError(f"{path} has more than one column '{name}'")
+    if reading.label not in header:
+        hint = "set the column of the classes with label=NAME"
+        raise unknown(f"column of {path}", reading.label, header, hint)
+    for name in reading.ignore:
         if name not in header:
-            raise unknown(f"column of {path}", name, header, how)
+            raise unknown(f"column of {path}", name, header)
+    return table
+
+
+def _read_cells(path: Path) -> Table:
+    """Read the file; its delimiter is the one that occurs most often in the header."""
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        first_line = file.readline()
+        file.seek(0)
+        delimiter = max(DELIMITERS, key=first_line.count)
+        reader = csv.reader(file, delimiter=delimiter, strict=True)
+        header = [name.strip() for name in next(reader, [])]
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise InputError(
+                    f"{path}, line {reader.line_num} has {len(row)} cells, "
+                    f"the header has {len(header)}"
+                )
+            rows.append(row)
+            lines.append(reader.line_num)
     return Table(path, header, rows, lines)
 
 
 def class_names(tables: list[Table], label: str) -> tuple[str, ...]:
-    """All labels that occur: numbers by their size, words by the alphabet; in one order, whatever the file's."""
-    found = {value for table in tables for value in _filled(table, label)}
-    rows = sum(len(table.rows) for table in tables)
-    if len(found) > MANY or (len(found) > 20 and len(found) > rows / 2):
-        raise InputError(
-            f"{tables[0].path}: column '{label}' has {len(found)} different values in {rows} rows; labels are classes, "
-            "not measurements"
-        )
-    names = sorted(found)
-    if not all(map(_is_finite, names)):
+    """Return all labels that occur: numbers in ascending order, other labels in alphabetical order."""
+    values: set[str] = set()
+    for table in tables:
+        values.update(_non_empty(table, label))
+    names = sorted(values)
+    _check_classes(tables, label, names)
+    if not all(_is_finite(name) for name in names):
         return tuple(names)
     names.sort(key=float)
-    twice = next(
-        (pair for pair in itertools.pairwise(names) if float(pair[0]) == float(pair[1])), None
-    )
-    if twice is not None:
-        raise InputError(
-            f"{tables[0].path}: column '{label}' has {twice[0]} and {twice[1]}, one number in two spellings; use one"
-        )
+    for first, second in itertools.pairwise(names):
+        if float(first) == float(second):
+            raise InputError(
+                f"{tables[0].path}: column '{label}' has {first} and {second}, "
+                "one number in two spellings; use one of them"
+            )
     return tuple(names)
 
 
-def _filled(table: Table, name: str) -> list[str]:
+def _check_classes(tables: list[Table], label: str, names: list[str]) -> None:
+    """Raise an InputError if the labels look like the target of a regression."""
+    where = f"{tables[0].path}: column '{label}'"
+    samples = sum(len(table.rows) for table in tables)
+    check_classification(where, len(names), samples, names[0])
+    if len(names) > MAX_CLASSES:
+        description = f"{len(names)} distinct values in {samples} samples"
+        raise regression_target(where, description, names[0])
+
+
+def _non_empty(table: Table, name: str) -> list[str]:
+    """Return the cells of a column; an empty one is an InputError."""
     values = table.column(name)
     if "" in values:
-        raise InputError(
-            f"{table.path}, line {table.lines[values.index('')]}: column '{name}' is empty"
-        )
+        line = table.lines[values.index("")]
+        raise InputError(f"{table.path}, line {line}: column '{name}' is empty")
     return values
 
 
 def _examples(table: Table, features: list[str], label: str, classes: tuple[str, ...]) -> Examples:
-    number = {name: k for k, name in enumerate(classes)}
-    labels = _filled(table, label)
+    """Return the features and the class indices of all rows."""
+    index = {name: k for k, name in enumerate(classes)}
+    labels = _non_empty(table, label)
     for row, value in enumerate(labels):
-        if value not in number:
+        if value not in index:
             error = unknown("class", value, classes)
             raise InputError(f"{table.path}, line {table.lines[row]}, column '{label}': {error}")
-    x = np.stack([_numbers(table, name) for name in features], axis=1)
-    return Examples(torch.from_numpy(x), torch.tensor([number[value] for value in labels]))
+    x = np.stack([_floats(table, name) for name in features], axis=1)
+    y = torch.tensor([index[value] for value in labels])
+    return Examples(torch.from_numpy(x), y)
 
 
-def _numbers(table: Table, name: str) -> NDArray[np.float32]:
+def _floats(table: Table, name: str) -> NDArray[np.float32]:
+    """Return a column of features; a cell that is not a finite float is an InputError."""
     values = table.column(name)
     for row, text in enumerate(values):
         if not _is_finite(text):
-            what = f"'{text}', not a number, or too large a one" if text else "empty"
+            problem = f"'{text}', not a number that float32 can hold" if text else "empty"
             raise InputError(
-                f"{table.path}, line {table.lines[row]}: column '{name}' is {what}; mend it, or leave the column out "
-                f"with ignore={name}"
+                f"{table.path}, line {table.lines[row]}: column '{name}' is {problem}; correct it, "
+                f"or leave the column out with ignore={name}"
             )
     return np.array(values, dtype=np.float64).astype(np.float32)
 
 
 def _is_finite(text: str) -> bool:
-    """Whether it is a number that float32 can hold."""
+    """Return True if the text is a number that float32 can hold."""
     try:
         return abs(float(text)) <= LARGEST
     except ValueError:

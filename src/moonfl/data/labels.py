@@ -1,0 +1,19 @@
+"""Check that labels are classes: moonfl trains classifiers, not regression models."""
+
+from ..errors import InputError
+
+FEW_CLASSES = 20  # so many distinct labels are classes, however few samples there are
+
+
+def check_classification(where: str, distinct: int, samples: int, example: object) -> None:
+    """Raise an InputError if more than half of the labels are distinct, as those of a regression."""
+    if distinct > FEW_CLASSES and distinct > samples / 2:
+        raise regression_target(where, f"{distinct} distinct values in {samples} samples", example)
+
+
+def regression_target(where: str, description: str, example: object) -> InputError:
+    """Return the error for labels that look like the target of a regression."""
+    return InputError(
+        f"{where} has {description} (such as {example}); moonfl supports classification only: "
+        "labels must be classes, not measurements"
+    )
