@@ -121,13 +121,13 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
         Column("minus FedAvg", points),
         Column("seeds", integer),
     )
-    notes = ["ours: mean ± standard deviation (n - 1) over seeds"]
+    notes = ["ours: mean ± standard deviation over seeds (n - 1)"]
     if any(has_parties_std(run) for seeds in runs.values() for run in seeds.values()):
-        notes.append("for SOLO, as in the paper, over parties (n), mean of the seeds")
+        notes.append("for SOLO over parties (n), as in the paper, mean of the seeds")
     if any(row[6] is not None for row in rows):
         notes.append(
             "minus FedAvg: mean ± standard deviation of the differences between runs of one seed, "
-            "which share initial weights and (but SOLO) batches"
+            "which share initial weights and, except SOLO, batches"
         )
     return without_empty(Table(stem, title, columns, rows, "; ".join(notes)))
 
