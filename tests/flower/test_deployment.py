@@ -1,4 +1,7 @@
-"""Real processes on loopback: SuperLink and SuperNodes with TLS and node authentication, and Ray. make test-flower."""
+"""Real processes on loopback: SuperLink and SuperNodes with TLS and authentication, and Ray.
+
+Run them with `make test-flower`.
+"""
 
 import contextlib
 import json
@@ -19,10 +22,10 @@ import pytest
 import moonfl
 from helpers.documents import ROOT, commands
 from helpers.equality import same
-from helpers.flower_grid import InProcess
+from helpers.flower_grid import InProcessGrid
 from moonfl import MOON, Experiment
 from moonfl.flower.certificates import write_certificates, write_node_key
-from moonfl.flower.client import WRONG_THERE
+from moonfl.flower.client import MISCONFIGURED
 from moonfl.flower.init import init
 from moonfl.flower.protocol import unpack
 from moonfl.flower.server import serve, site_app
@@ -31,11 +34,11 @@ from moonfl.runs.tensor_files import load
 pytestmark = pytest.mark.flower
 EXP = Experiment(parties=3, rounds=6, epochs=1, algorithm=MOON(mu=1.0))
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-PATIENCE = 120.0  # seconds for what takes a moment
+PATIENCE = 120.0  # seconds for something that normally takes a moment
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody has."""
+    """Return the first of `count` consecutive free ports."""
     for port in range(20000 + os.getpid() % 20000, 60000, count):
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             for k in range(count):
@@ -46,7 +49,7 @@ def free_ports(count: int) -> int:
 
 @dataclass
 class Processes:
-    """Started in sessions of their own, and ended with all that they started."""
+    """Processes in their own sessions, which are killed with all their children."""
 
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     folder: Path = Path()
@@ -54,7 +57,7 @@ class Processes:
     def start(
         self, name: str, command: list[str], cwd: Path, **env: str
     ) -> subprocess.Popen[bytes]:
-        """With a log of its own: what one of the same name said before it does not count."""
+        """Start a process with a new log file."""
         self.log(name).unlink(missing_ok=True)
         with open(self.log(name), "wb") as log:
             process = subprocess.Popen(
@@ -72,37 +75,45 @@ class Processes:
         return self.folder / f"{name.replace('/', '-')}.log"
 
     def kill(self, name: str) -> None:
+        """Kill a process and its children."""
         process = self.running.pop(name)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def wait_for(self, name: str, text: str) -> None:
+        """Wait until a process has logged a text."""
         until(
             lambda: text in self.log(name).read_text(),
             lambda: f"{name}: no '{text}' in\n{self.log(name).read_text()}",
         )
 
 
-def until(true: Callable[[], bool], why: Callable[[], str], patience: float = PATIENCE) -> None:
+def until(
+    condition: Callable[[], bool], describe: Callable[[], str], patience: float = PATIENCE
+) -> None:
+    """Wait until a condition is true; fail with a description after `patience` seconds."""
     end = time.monotonic() + patience
-    while not true():
-        assert time.monotonic() < end, why()
+    while not condition():
+        assert time.monotonic() < end, describe()
         time.sleep(0.2)
 
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    made = Processes(folder=tmp_path)
+    """Provide processes that are killed after the test."""
+    started = Processes(folder=tmp_path)
     try:
-        yield made
+        yield started
     finally:
-        for name in list(made.running):
-            made.kill(name)
+        for name in list(started.running):
+            started.kill(name)
 
 
 @dataclass
 class Federation:
+    """A deployment whose server and sites are real processes."""
+
     folder: Path
     processes: Processes
 
@@ -139,17 +150,19 @@ class Federation:
     def out(self) -> Path:
         return self.folder / "run"
 
-    def facts(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         path = self.out / "rounds.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def missing(self) -> list[list[int]]:
-        return [[p["party"] for p in fact["parties"] if "missing" in p] for fact in self.facts()]
+        return [
+            [p["party"] for p in record["parties"] if "missing" in p] for record in self.records()
+        ]
 
     def wait_for_round(self, number: int) -> None:
         log = self.processes.log("run")
         until(
-            lambda: len(self.facts()) >= number,
+            lambda: len(self.records()) >= number,
             lambda: f"no round {number}: {log.read_text()}",
             2 * PATIENCE,
         )
@@ -157,17 +170,19 @@ class Federation:
 
 @pytest.fixture
 def federation(tmp_path: Path, processes: Processes) -> Federation:
-    return lay_out(EXP, tmp_path, processes)
+    """Return a federation of EXP, not started."""
+    return make_federation(EXP, tmp_path, processes)
 
 
-def lay_out(exp: Experiment, tmp_path: Path, processes: Processes) -> Federation:
+def make_federation(exp: Experiment, tmp_path: Path, processes: Processes) -> Federation:
+    """Create a deployment on free ports."""
     folder = tmp_path / "federation"
     init(folder, exp, exp.parties, f"127.0.0.1:{free_ports(exp.parties + 1)}", with_data=True)
     return Federation(folder, processes)
 
 
-def test_a_site_is_killed_and_comes_back(federation: Federation, tmp_path: Path) -> None:
-    """The end is, to the bit, that of the same run in one process in which the party is missing in the same rounds."""
+def test_a_killed_site_returns(federation: Federation, tmp_path: Path) -> None:
+    """The result is bit-identical to a run in one process with the same missing parties."""
     federation.start_server()
     federation.register()
     for number in (1, 2, 3):
@@ -188,36 +203,37 @@ def test_a_site_is_killed_and_comes_back(federation: Federation, tmp_path: Path)
     assert [1] in missing
     assert missing[-1] == [], "it came back"
     again = in_one_process(tmp_path / "again", missing)
-    assert same(server_of(federation.out, EXP.rounds), server_of(again, EXP.rounds))
+    assert same(load_server(federation.out, EXP.rounds), load_server(again, EXP.rounds))
 
 
 def in_one_process(folder: Path, missing: list[list[int]]) -> Path:
-    """The same deployment, with the answers of those who were missing lost."""
+    """Run the same deployment in one process, and lose the answers of the missing parties."""
     init(folder, EXP, EXP.parties, "127.0.0.1:8000", with_data=True)
     configs = [{"site": str(folder / f"site-{k + 1}" / "site.toml")} for k in range(EXP.parties)]
-    grid = InProcess(site_app(folder / "app" / "experiment.toml"), configs)
+    grid = InProcessGrid(site_app(folder / "app" / "experiment.toml"), configs)
 
-    def lose(order: Any, reply: Any) -> Any:
-        facts = unpack(order.content)[0]
-        return None if "round" in facts and facts["party"] in missing[facts["round"]] else reply
+    def intercept(request: Any, reply: Any) -> Any:
+        header: dict[str, Any] = unpack(request.content)[0]
+        lost = "round" in header and header["party"] in missing[header["round"]]
+        return None if lost else reply
 
-    grid.meddle = lose
+    grid.intercept = intercept
     serve(
         grid,
         EXP,
         {"deadline": 0.1, "min_parties": 2, "out": str(folder / "run")},
-        lambda fact: None,
+        lambda record: None,
     )
     return folder / "run"
 
 
-def server_of(out: Path, rounds: int) -> dict[str, Any]:
+def load_server(out: Path, rounds: int) -> dict[str, Any]:
     return dict(load(out / "checkpoint" / f"server-{rounds}.safetensors"))
 
 
-def test_a_server_that_is_killed_goes_on(tmp_path: Path, processes: Processes) -> None:
+def test_a_killed_server_resumes(tmp_path: Path, processes: Processes) -> None:
     exp = replace(EXP, parties=2, rounds=3)
-    federation = lay_out(exp, tmp_path, processes)
+    federation = make_federation(exp, tmp_path, processes)
     federation.start_server()
     federation.register()
     for number in (1, 2):
@@ -225,7 +241,10 @@ def test_a_server_that_is_killed_goes_on(tmp_path: Path, processes: Processes) -
     run = federation.run("--deadline", "60")
     federation.wait_for_round(1)
     federation.processes.kill("server")
-    until(lambda: run.poll() is not None, lambda: "it is followed though the server is gone")
+    until(
+        lambda: run.poll() is not None,
+        lambda: "the run is still followed although the server is gone",
+    )
     assert run.returncode == 1
     federation.start_server()
     run = federation.run("--deadline", "60", "--resume")
@@ -237,12 +256,13 @@ def test_a_server_that_is_killed_goes_on(tmp_path: Path, processes: Processes) -
     assert run.returncode == 0, federation.processes.log("run").read_text()
     assert federation.missing() == [[]] * exp.rounds
     expected = moonfl.run(exp, tmp_path / "laptop", workers=1).directory
-    assert same(server_of(federation.out, exp.rounds), server_of(expected, exp.rounds))
+    assert same(load_server(federation.out, exp.rounds), load_server(expected, exp.rounds))
 
 
-def test_strangers_get_nowhere(federation: Federation, tmp_path: Path) -> None:
-    """A key that is not registered, and a certificate that another CA signed: the SuperNode ends and says why. What is
-    wrong with a site's data is said in its own log.
+def test_strangers_are_refused(federation: Federation, tmp_path: Path) -> None:
+    """A SuperNode with an unregistered key or another CA's certificate ends with a reason.
+
+    Errors in a site's data are printed in its own log.
     """
     federation.start_server()
     federation.register()
@@ -275,11 +295,11 @@ def test_strangers_get_nowhere(federation: Federation, tmp_path: Path) -> None:
     run = federation.run("--wait", "1")
     federation.processes.wait_for("site-3", "data.npz is not an .npz file")
     until(lambda: run.poll() is not None, lambda: federation.processes.log("run").read_text())
-    assert WRONG_THERE in federation.processes.log("run").read_text()
+    assert MISCONFIGURED in federation.processes.log("run").read_text()
 
 
-def test_the_page_from_one_laptop_to_five_hospitals(processes: Processes, tmp_path: Path) -> None:
-    """Every command of docs/flower.md in its order; what runs until it is stopped, in the background."""
+def test_the_commands_of_the_documentation_page(processes: Processes, tmp_path: Path) -> None:
+    """Run the commands of docs/flower.md in order, servers and sites in the background."""
     address = f"127.0.0.1:{free_ports(6)}"
     for words in commands((ROOT / "docs" / "flower.md").read_text()):
         if words[-1].endswith("start.sh"):
@@ -300,14 +320,14 @@ def test_the_page_from_one_laptop_to_five_hospitals(processes: Processes, tmp_pa
             check=False,
         )
         assert done.returncode == 0, (shlex.join(words), done.stdout, done.stderr)
-    facts = [
+    records = [
         [
             json.loads(line)
             for line in (tmp_path / "runs" / name / "rounds.jsonl").read_text().splitlines()
         ]
         for name in ("laptop", "simulated", "hospitals")
     ]
-    laptop, simulated, hospitals = ([fact["accuracy"] for fact in of_run] for of_run in facts)
+    laptop, simulated, hospitals = ([record["accuracy"] for record in run] for run in records)
     assert laptop == simulated == hospitals
     servers = {
         name: load(tmp_path / "runs" / name / "checkpoint" / "server-2.safetensors")

@@ -1,6 +1,6 @@
-"""Flower in one process: a Grid that hands every message, as bytes, to the real ClientApp of its node.
+"""Flower in one process: a Grid that passes every message, as bytes, to its node's real ClientApp.
 
-Grid is abstract; the methods that moonfl's engine must not need are refused.
+Grid is abstract; the methods that moonfl's engine must not need raise NotImplementedError.
 """
 
 import time
@@ -15,24 +15,28 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-Meddle = Callable[
-    [Message, Message], Message | None
-]  # (order, reply) -> what arrives; None: nothing does
+Intercept = Callable[[Message, Message], Message | None]
+# (request, reply) -> what arrives in place of the reply; None: nothing arrives
 
 
 @dataclass
-class InProcess(Grid):
-    """Node k + 1 has config k. `online` is who can be reached; `meddle` is what happens to replies on the way."""
+class InProcessGrid(Grid):
+    """A grid whose node k + 1 has config k.
+
+    Only nodes in `online` can be reached; `intercept` may change or drop replies.
+    """
 
     app: ClientApp
     configs: list[dict[str, object]]
     online: set[int] = field(default_factory=set)
-    meddle: Meddle = lambda order, reply: reply
+    intercept: Intercept = lambda request, reply: reply
     sent: list[Message] = field(default_factory=list)
     replies: dict[str, Message] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+        TaskIdentity.task_id = 1
+        TaskIdentity.run_id = 1
+        TaskIdentity.node_id = 1
         self.contexts = {
             node: Context(1, node, config, RecordDict(), {})
             for node, config in enumerate(self.configs, 1)
@@ -53,33 +57,43 @@ class InProcess(Grid):
         return sorted(self.online)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        numbers = []
+        """Let the addressed nodes answer at once, and store what arrives of their replies."""
+        message_ids = []
         for message in messages:
-            node = message.metadata.dst_node_id
             message.metadata.__dict__["_message_id"] = message.object_id
             self.sent.append(message)
-            numbers.append(message.metadata.message_id)
-            if node not in self.online:
+            message_ids.append(message.metadata.message_id)
+            if message.metadata.dst_node_id not in self.online:
                 continue
-            TaskIdentity.node_id = node
-            try:
-                reply = over_the_wire(self.app(over_the_wire(message), self.contexts[node]))
-            except Exception as error:
-                reply = Message(Error(2, f"{type(error).__name__}: {error}"), reply_to=message)
-            finally:
-                TaskIdentity.node_id = 1
-            arrived = self.meddle(message, reply)
-            if arrived is not None:
-                self.replies[message.metadata.message_id] = arrived
-        return numbers
+            reply = self.intercept(message, self._answer(message))
+            if reply is not None:
+                self.replies[message.metadata.message_id] = reply
+        return message_ids
+
+    def _answer(self, message: Message) -> Message:
+        """Return the reply of the addressed node's ClientApp."""
+        node = message.metadata.dst_node_id
+        TaskIdentity.node_id = node
+        try:
+            return transmit(self.app(transmit(message), self.contexts[node]))
+        except Exception as error:
+            return Message(Error(2, f"{type(error).__name__}: {error}"), reply_to=message)
+        finally:
+            TaskIdentity.node_id = 1
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies that are there; a message that has outlived its ttl is answered as a SuperLink does."""
-        numbers, now = set(message_ids), time.time()
-        asked = [m for m in self.sent if m.metadata.message_id in numbers - self.replies.keys()]
-        ended = [m for m in asked if now > m.metadata.created_at + m.metadata.ttl]
-        lost = [Message(Error(3, "Message Unavailable"), reply_to=message) for message in ended]
-        return [*lost, *(self.replies.pop(number) for number in numbers & self.replies.keys())]
+        """Return the replies that have arrived, and errors for expired messages."""
+        wanted = set(message_ids)
+        now = time.time()
+        answers = []
+        for message in self.sent:
+            metadata = message.metadata
+            unanswered = metadata.message_id in wanted - self.replies.keys()
+            if unanswered and now > metadata.created_at + metadata.ttl:
+                answers.append(Message(Error(3, "Message Unavailable"), reply_to=message))
+        for message_id in wanted & self.replies.keys():
+            answers.append(self.replies.pop(message_id))
+        return answers
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -87,9 +101,15 @@ class InProcess(Grid):
         raise NotImplementedError
 
 
-def over_the_wire(message: Message) -> Message:
-    """As bytes and back, in the chunks that Flower makes of it."""
-    contents = {number: item.deflate() for number, item in get_all_nested_objects(message).items()}
-    arrived = inflate_object_from_contents(message.object_id, contents)
-    arrived.metadata.__dict__["_message_id"] = message.object_id
-    return arrived
+def transmit(message: Message) -> Message:
+    """Return a message after conversion to bytes and back, in the chunks that Flower makes."""
+    contents = {key: item.deflate() for key, item in get_all_nested_objects(message).items()}
+    received = inflate_object_from_contents(message.object_id, contents)
+    received.metadata.__dict__["_message_id"] = message.object_id
+    return received
+
+
+def as_node(node: int, message: Message) -> Message:
+    """Set the node that a message comes from."""
+    message.metadata.__dict__["_src_node_id"] = node
+    return message

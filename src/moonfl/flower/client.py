@@ -1,138 +1,161 @@
-"""The ClientApp: what a site does with the server's messages. It trains with the same local_update as every engine."""
+"""The ClientApp: how a site answers the server's messages.
+
+A site describes itself (query), trains its party with the same `local_update` as every other engine
+(train), and evaluates models on its held-out samples (evaluate). protocol.py defines the messages.
+"""
 
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from ..data.moments import compute_moments
 from ..errors import InputError, RunError, notify
 from ..experiment import Experiment
 from ..local import Workbench, local_update
+from ..metrics import Tally
 from ..models.base import standardises
+from ..runs import schema
 from ..runs.directory import versions
 from ..runs.site_states import SiteStates
 from ..seeds import one_thread
 from ..task import Task, hash_examples
-from .protocol import COUNTS, HELD, Facts, RefusedError, pack, pack_update, unpack, unpack_order
+from .protocol import (
+    ErrorReply,
+    EvaluationCounts,
+    EvaluationHeader,
+    RefusedError,
+    pack,
+    pack_update,
+    read_evaluate_request,
+    read_train_request,
+)
+
+MISCONFIGURED = "its site.toml, data or installation is wrong; see the log of the site"
 
 
 @dataclass(frozen=True)
 class Site:
-    """A party at its own place: its data, and a folder for what it keeps between rounds."""
+    """A party at its own place: its data, and a folder for its state between rounds."""
 
     party: int
     name: str
     task: Task
     states: Callable[[str], SiteStates]  # by run
-    features: tuple[str, ...] = ()  # the names of what is learned from, where its data are a table
-    secret: str = ""  # by which the server knows that it is this party
+    features: tuple[str, ...] = ()  # column names, if its data are a table
+    secret: str = ""  # proves to the server that it is this party
+
+    def sha256(self) -> str:
+        """Return the hash of the site's training and held-out data."""
+        return hash_examples(self.task.parties[self.party], *self.task.held_out.values())
 
 
-WRONG_THERE = "its site.toml, data or installation is wrong; the log of the site says how"
-SiteOf = Callable[[Context], tuple[Experiment, Site]]
+SiteFactory = Callable[[Context], tuple[Experiment, Site]]
+Handler = Callable[[Experiment, Site, RecordDict], RecordDict]
 
 
-def client_app(site_of: SiteOf, private: bool = True) -> ClientApp:
-    """`site_of` tells what to run and where we are; Flower's context says which node this is. Where nothing is
-    `private`, as in a simulation, the server is told all of what goes wrong.
+def client_app(make_site: SiteFactory, private: bool = True) -> ClientApp:
+    """Return the ClientApp of a site.
+
+    `make_site` returns the experiment and the site for Flower's context of a node. With `private`
+    False, as in a simulation, error messages are sent to the server in full.
     """
     app = ClientApp()
-    app.query()(answering(site_of, introduce, private))
-    app.train()(answering(site_of, train, private))
-    app.evaluate()(answering(site_of, evaluate, private))
+    app.query()(with_errors(make_site, describe, private))
+    app.train()(with_errors(make_site, train, private))
+    app.evaluate()(with_errors(make_site, evaluate, private))
     return app
 
 
-def answering(
-    site_of: SiteOf, work: Callable[[Experiment, Site, Message], Message], private: bool
+def with_errors(
+    make_site: SiteFactory, handle: Handler, private: bool
 ) -> Callable[[Message, Context], Message]:
-    """What goes wrong at a site is told to the server in a line. A message that may quote the data (a cell of a table,
-    the name of an image) stays in the log of the site.
+    """Return a message handler that reports errors to the server in one line.
+
+    An error message may quote the data, such as a cell of a table or the name of an image. If
+    `private`, such a message is only printed in the site's own log.
     """
 
     def answer(message: Message, context: Context) -> Message:
         try:
-            return work(*site_of(context), message)
+            exp, site = make_site(context)
+            reply = handle(exp, site, message.content)
         except (RunError, RefusedError) as error:
-            told = str(error)
+            reply = pack(ErrorReply(error=str(error)))
         except InputError as error:
             notify(f"moonfl: {error}")
-            told = WRONG_THERE if private else str(error)
+            reply = pack(ErrorReply(error=MISCONFIGURED if private else str(error)))
         except Exception as error:
             traceback.print_exc()
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            whole = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
-            told = f"{type(error).__name__}; the log of the site says more" if private else whole
-        return Message(pack({"error": told}), reply_to=message)
+            reply = pack(ErrorReply(error=describe_exception(error, private)))
+        return Message(reply, reply_to=message)
 
     return answer
 
 
-def introduce(exp: Experiment, site: Site, message: Message) -> Message:
-    """Who this is, and what its data are like: nothing of the data themselves."""
-    task, own = site.task, site.task.parties[site.party]
-    facts: Facts = {
-        "party": site.party,
-        "name": site.name,
-        "secret": site.secret,
-        "versions": versions(),
-        "shape": list(own.x.shape[1:]),
-        "dtype": str(own.x.dtype),
-        "classes": list(task.classes),
-        "features": list(site.features),
-        "counts": task.counts(own),
-        "sha256": hash_examples(own, *task.held_out.values()),
-        **{
-            key: len(task.held_out[name].y) if name in task.held_out else 0
-            for name, key in HELD.items()
-        },
-    }
-    if standardises(task.build()):
-        number, mean, squares = compute_moments(own)
-        facts["moments"] = {"number": number, "mean": mean.tolist(), "squares": squares.tolist()}
-    return Message(pack(facts), reply_to=message)
+def describe_exception(error: Exception, private: bool) -> str:
+    """Return one line about an unexpected exception; only its type if `private`."""
+    kind = type(error).__name__
+    if private:
+        return f"{kind}; see the log of the site"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{kind}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
 
 
-def train(exp: Experiment, site: Site, message: Message) -> Message:
-    order = unpack_order(message.content)
-    check(site, order.party)
-    if not order.run.isalnum():
-        raise RefusedError(f"'{order.run}' is not the name of a run")
-    task, states = site.task, site.states(order.run)
-    state = states.load(site.party, order.accepted)
-    with one_thread():
-        update, kept = local_update(
-            exp, task, Workbench(task.build), order.server, state, site.party, order.round
-        )
-    states.save(site.party, order.round, kept, order.accepted)
-    return Message(
-        pack_update(
-            update, order, hash_examples(task.parties[site.party], *task.held_out.values())
-        ),
-        reply_to=message,
+def describe(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
+    """Describe the site and its data: sizes, names and a hash, but no samples."""
+    task = site.task
+    examples = task.parties[site.party]
+    record = schema.SiteRecord(
+        party=site.party,
+        name=site.name,
+        secret=site.secret,
+        versions=versions(),
+        shape=list(examples.x.shape[1:]),
+        dtype=str(examples.x.dtype),
+        classes=list(task.classes),
+        features=list(site.features),
+        counts=task.counts(examples),
+        sha256=site.sha256(),
+        held_out=len(task.test.y),
+        validation=0 if task.validation is None else len(task.validation.y),
     )
+    if standardises(task.build()):
+        number, mean, squares = compute_moments(examples)
+        record.moments = schema.Moments(number=number, mean=mean.tolist(), squares=squares.tolist())
+    return pack(record)
 
 
-def evaluate(exp: Experiment, site: Site, message: Message) -> Message:
-    """What is counted on what this site holds out, and on what it keeps apart to choose a round by."""
-    facts, tensors = unpack(message.content)
-    check(site, facts.get("party"))
+def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
+    """Train the party for one round, from the state of the last round that the server accepted."""
+    request, server = read_train_request(content, site.party)
+    states = site.states(request.run)
+    state = states.load(site.party, request.accepted)
+    workbench = Workbench(site.task.build)
+    with one_thread():
+        update, new_state = local_update(
+            exp, site.task, workbench, server, state, site.party, request.round
+        )
+    states.save(site.party, request.round, new_state, request.accepted)
+    return pack_update(update, request.round, site.sha256())
+
+
+def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
+    """Evaluate a model on the site's test and validation samples, and return the counts."""
+    params = read_evaluate_request(content, site.party)
     task = site.task
     with one_thread():
-        model = Workbench(task.build).module(tensors["model"])
-        found = task.tallies(task.evaluate_chunks(model, range(len(task.chunks()))))
-    counted = {
-        name: {key: getattr(of, key) for key in ("loss", *COUNTS)} for name, of in found.items()
-    }
-    return Message(pack({"party": site.party, **counted}), reply_to=message)
+        model = Workbench(task.build).module(params)
+        tallies = task.tallies(task.evaluate_chunks(model, range(len(task.chunks()))))
+    counts = {name: to_counts(tally) for name, tally in tallies.items()}
+    return pack(EvaluationHeader(party=site.party, **counts))
 
 
-def check(site: Site, party: int | None) -> None:
-    if party != site.party:
-        raise RefusedError(
-            f"the server takes this site for party {party}; it is party {site.party}"
-        )
+def to_counts(tally: Tally) -> EvaluationCounts:
+    """Return a tally as part of a message."""
+    return EvaluationCounts(
+        loss=tally.loss, actual=tally.actual, predicted=tally.predicted, hits=tally.hits
+    )

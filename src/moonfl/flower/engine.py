@@ -1,6 +1,22 @@
-"""The engine whose parties are sites on Flower."""
+"""The engine whose parties are Flower sites, and what happens when a site fails.
 
-from dataclasses import dataclass
+A site that dies, hangs, is late, is not connected or sends something malformed has no update in
+that round: `train` gets the reason instead (messaging.py for silence, protocol.py for refusals) and
+puts it into `Update.missing`, from where it reaches rounds.jsonl.
+
+1. If at least `min_parties` sent a valid update, the round continues without the others.
+2. Otherwise the missing parties are asked again, `attempts` times in all. Before each attempt
+   `Membership.wait_for` waits for enough sites to be connected.
+3. If that fails, the run ends with a RunError; `moonfl flower run --resume` continues it.
+
+A site that comes back trains from the state of its last accepted round, which the server names in
+the TrainRequest; states of late or refused rounds are ignored (runs/site_states.py). In
+evaluation a missing site is left out and named; a site that missed the deadline of the round is
+only waited for again if no other site has such samples.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from flwr.app import Message
 
@@ -12,110 +28,127 @@ from ..runs.site_states import SiteStates
 from ..runs.states import States
 from ..task import Task
 from ..types import Frozen, Params, Party, Server, State, Update
-from .membership import Roll
-from .messaging import GRACE, LATE, Answer, content_of, exchange
+from .membership import Membership
+from .messaging import GRACE, TIMED_OUT, Answer, content_of, exchange
 from .protocol import (
-    HELD,
+    EVALUATION_SETS,
+    EvaluateRequest,
+    ExpectedUpdate,
     NotFiniteError,
-    Order,
     RefusedError,
-    arrays_of,
+    TrainRequest,
     assemble,
-    check_party,
-    pack_order,
-    read_tally,
+    read_evaluation,
     read_update,
     server_arrays,
+    to_arrays,
 )
+
+Sizes = Mapping[int, Mapping[str, int]]  # party -> evaluation set -> number of samples
 
 
 @dataclass
-class Sites:
+class SiteEngine:
+    """Trains and evaluates at Flower sites."""
+
     exp: Experiment
     task: Task
-    states: States  # only which round of each party was accepted last: the states themselves are at the sites
-    roll: Roll
-    run: str  # by which sites tell the states of one run from those of another
-    here: SiteStates | None = None  # where the sites are simulated: the folder their states are in
+    states: States  # only the last accepted round of each party: the states are at the sites
+    membership: Membership
+    run: str  # the id under which sites store the states of this run
+    site_states: SiteStates | None = None  # in a simulation: the folder of the parties' states
+    late: set[int] = field(default_factory=set, init=False)  # who missed this round's deadline
 
     def __post_init__(self) -> None:
-        self.central = Embedded(
-            self.exp, self.task, self.states
-        )  # judges models where the server has a test set
-        self.late: set[int] = set()  # parties that let this round's deadline pass
+        # Evaluates models if the server has a test set.
+        self.central = Embedded(self.exp, self.task, self.states)
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
-        """The updates of the chosen parties in their order; of those that did not answer, why."""
+        """Return the updates of the chosen parties in their order; missing ones have a reason."""
         self.states.clear_updates()
-        updates: dict[int, Update] = {}
-        needed = min(self.roll.rules.min_parties, len(chosen))
-        for attempt in range(self.roll.rules.attempts):
-            asked = [i for i in chosen if i not in updates or updates[i].missing]
-            updates |= self._ask(server, asked, self._enough(asked, needed, len(chosen), t), t)
-            answered = sum(not update.missing for update in updates.values())
-            if answered >= needed:
-                break
-            notify(f"moonfl: round {t + 1}, attempt {attempt + 1}: {self._reasons(updates)}")
-        else:
-            tried = f"{answered} answered in {self.roll.rules.attempts} attempts"
-            raise RunError(
-                f"round {t + 1} needs {needed} parties, {tried}: {self._reasons(updates)}"
-            )
+        updates = self._collect(server, chosen, t)
         for i in chosen:
             if not updates[i].missing:
-                self.states.register(i, t, None if self.here is None else self.here.path(i, t))
-        self.late = {i for i in chosen if updates[i].missing.startswith(LATE)}
-        if answered < len(chosen):
-            notify(f"moonfl: round {t + 1} goes on without {self._reasons(updates)}")
+                path = None if self.site_states is None else self.site_states.path(i, t)
+                self.states.register(i, t, path)
+        self.late = {i for i in chosen if updates[i].missing.startswith(TIMED_OUT)}
+        reasons = self._reasons(updates)
+        if reasons:
+            notify(f"moonfl: round {t + 1} continues without {reasons}")
         return [updates[i] for i in chosen]
 
-    def _enough(self, asked: list[int], needed: int, chosen: int, t: int) -> dict[int, int]:
-        """Who is there, when enough of those to be asked are: the others of the chosen have answered."""
-        still = needed - (chosen - len(asked))
-        return self.roll.wait_for(
-            lambda present: len(present.keys() & set(asked)) >= still,
+    def _collect(self, server: Server, chosen: list[int], t: int) -> dict[int, Update]:
+        """Ask the chosen parties for updates, repeatedly, until enough have answered."""
+        rules = self.membership.rules
+        needed = min(rules.min_parties, len(chosen))
+        updates: dict[int, Update] = {}
+        answered = 0
+        for attempt in range(1, rules.attempts + 1):
+            asked = [i for i in chosen if i not in updates or updates[i].missing]
+            present = self._wait_for_parties(asked, needed - answered, needed, t)
+            updates |= self._ask(server, asked, present, t)
+            answered = sum(not update.missing for update in updates.values())
+            if answered >= needed:
+                return updates
+            notify(f"moonfl: round {t + 1}, attempt {attempt}: {self._reasons(updates)}")
+        raise RunError(
+            f"round {t + 1} needs {needed} parties, {answered} answered in "
+            f"{rules.attempts} attempts: {self._reasons(updates)}"
+        )
+
+    def _wait_for_parties(
+        self, asked: list[int], number: int, needed: int, t: int
+    ) -> dict[int, int]:
+        """Wait until this number of the parties to ask are connected; return party -> node."""
+        return self.membership.wait_for(
+            lambda present: len(present.keys() & set(asked)) >= number,
             f"and round {t + 1} needs {needed}",
         )
 
     def _ask(
         self, server: Server, asked: list[int], present: dict[int, int], t: int
     ) -> dict[int, Update]:
-        """Each answer is read, checked and put away as it comes."""
-        accepted = {i: last for i, (last, _) in self.states.newest().items()}
-        orders = {i: Order(self.run, i, t, accepted.get(i), server) for i in asked if i in present}
-        arrays, deadline = server_arrays(server), self.roll.rules.deadline
-        messages = (
-            (
-                i,
-                Message(
-                    pack_order(order, arrays),
-                    present[i],
-                    "train",
-                    ttl=deadline + GRACE,
-                    group_id=str(t),
-                ),
-            )
-            for i, order in orders.items()
-        )
-        updates = {i: absent(i, "not connected") for i in asked if i not in present}
+        """Send the model to the parties, and read and store each update as it arrives."""
+        deadline = self.membership.rules.deadline
+        newest = self.states.newest()
+        arrays = server_arrays(server)
+        requests = {}
+        updates = {}
+        for i in asked:
+            if i in present:
+                accepted = newest[i][0] if i in newest else None
+                requests[i] = TrainRequest(run=self.run, party=i, round=t, accepted=accepted)
+            else:
+                updates[i] = missing_update(i, "not connected")
 
-        def done(i: int, answer: Answer) -> None:
-            updates[i] = self._read(i, answer, orders[i])
+        def message(request: TrainRequest) -> Message:
+            content = assemble(request, arrays)
+            node = present[request.party]
+            return Message(content, node, "train", ttl=deadline + GRACE, group_id=str(t))
 
-        exchange(self.roll.grid, messages, deadline, self.roll.stop, done)
+        def on_answer(i: int, answer: Answer) -> None:
+            updates[i] = self._read(answer, requests[i], server)
+
+        messages = ((i, message(request)) for i, request in requests.items())
+        exchange(self.membership.grid, messages, deadline, self.membership.stop, on_answer)
         return updates
 
-    def _read(self, i: int, answer: Answer, order: Order) -> Update:
-        site = self.roll.known[i]
-        samples = sum(site["counts"])
-        alone = self.task.batch_norm and samples == 1
-        steps = 0 if alone else self.exp.epochs * max(1, samples // self.exp.batch_size)
+    def _read(self, answer: Answer, request: TrainRequest, server: Server) -> Update:
+        """Return a party's update, or a missing update with the reason for its refusal."""
+        site = self.membership.sites[request.party]
+        samples = sum(site.counts)
+        steps = 0
+        extra: State = {}
+        if samples > 1 or not self.task.batch_norm:  # BatchNorm cannot train on a single sample
+            steps = self.exp.epochs * max(1, samples // self.exp.batch_size)
+            extra = self._extra_like(server, steps)
+        expected = ExpectedUpdate(
+            request=request, server=server, site=site, steps=steps, extra=extra
+        )
         try:
-            facts, tensors = content_of(answer)
-            like = {} if alone else self._extra_like(order.server, steps)
-            return self.states.store_update(read_update(facts, tensors, order, site, steps, like))
+            return self.states.store_update(read_update(content_of(answer), expected))
         except RefusedError as error:
-            return absent(i, str(error))
+            return missing_update(request.party, str(error))
 
     def _extra_like(self, server: Server, steps: int) -> State:
         """What the algorithm would send beside the model it was given."""
@@ -134,98 +167,110 @@ class Sites:
         return self.exp.algorithm.finish(party, party.global_model, steps)[1]
 
     def evaluate(self, server: Server) -> dict[str, Score]:
-        """On the server's own test set where it has one, and by the sites on what they hold out where it has not."""
-        here = self.central.evaluate(server) if len(self.task.test.y) > 0 else {}
-        wanted = [] if here else ["test"]
-        wanted += (
-            ["validation"]
-            if self.exp.validation is not None and self.task.validation is None
-            else []
-        )
-        if not wanted:
-            return here
-        scores, held = (
-            {},
-            {
-                i: {name: int(facts[HELD[name]]) for name in wanted}
-                for i, facts in self.roll.known.items()
-            },
-        )
-        present = self.roll.wait_for(
-            lambda present: all(any(held[i][name] > 0 for i in present) for name in wanted),
-            "and nobody judges the model",
-        )
-        judges = self._judges(held, present)
+        """Evaluate on the server's test set if it has one, otherwise at the sites.
+
+        Validation samples are always at the sites of a deployment.
+        """
+        scores: dict[str, Score] = {}
+        if len(self.task.test.y) > 0:
+            scores = self.central.evaluate(server)
+        sets = [] if scores else ["test"]
+        if self.exp.validation is not None and self.task.validation is None:
+            sets.append("validation")
+        if not sets:
+            return scores
+        sizes = self._held_out_sizes(sets)
+        evaluators = self._evaluators(sizes, sets)
         for name, model in self.exp.algorithm.deployed(server).items():
-            found = self._judged(model, wanted, held, judges)
-            scores[name] = (
-                here[name]._replace(validation=score(found["validation"]))
-                if here
-                else score(**found)
-            )
+            tallies = self._evaluate_model(model, sizes, evaluators, sets)
+            if name in scores:
+                validation = score(tallies["validation"])
+                scores[name] = scores[name]._replace(validation=validation)
+            else:
+                scores[name] = score(**tallies)
         return scores
 
-    def _judges(self, held: dict[int, dict[str, int]], present: dict[int, int]) -> dict[int, int]:
-        """Party -> node, of those that are connected and hold samples out. One that let the round's deadline pass is
-        not waited for again, unless nobody else has such samples.
-        """
-        there = {i: node for i, node in present.items() if any(held[i].values())}
-        prompt = {i: node for i, node in there.items() if i not in self.late}
-        kinds = {name for i in there for name, size in held[i].items() if size > 0}
-        judges = prompt if all(any(held[i][name] > 0 for i in prompt) for name in kinds) else there
-        for i in (i for i, sizes in held.items() if any(sizes.values()) and i not in judges):
-            why = "it let the round's deadline pass" if i in there else "not connected"
-            notify(f"moonfl: {self.roll.name(i)} does not judge the model: {why}")
-        return judges
-
-    def _judged(
-        self,
-        model: Params,
-        wanted: list[str],
-        held: dict[int, dict[str, int]],
-        judges: dict[int, int],
-    ) -> dict[str, Tally]:
-        """What the sites counted, summed in party order, on the sets that are wanted."""
-        arrays, deadline = arrays_of({"model": model}), self.roll.rules.deadline
-        messages = (
-            (i, Message(assemble({"party": i}, arrays), node, "evaluate", ttl=deadline + GRACE))
-            for i, node in judges.items()
-        )
-        found: dict[int, dict[str, Tally]] = {}
-        lost: dict[int, RefusedError] = {}
-
-        def done(i: int, answer: Answer) -> None:
-            try:
-                facts, _ = content_of(answer)
-                check_party(facts, i)
-                found[i] = {
-                    name: read_tally(facts.get(name), number, len(self.task.classes), i)
-                    for name, number in held[i].items()
-                    if number > 0
-                }
-            except RefusedError as error:
-                lost[i] = error
-                notify(f"moonfl: {self.roll.name(i)} does not judge the model: {error}")
-
-        exchange(self.roll.grid, messages, deadline, self.roll.stop, done)
-        parts = {
-            name: [found[i][name] for i in sorted(found) if name in found[i]] for name in wanted
+    def _held_out_sizes(self, sets: list[str]) -> Sizes:
+        """Return how many samples of each evaluation set the parties reported."""
+        return {
+            i: {name: getattr(site, EVALUATION_SETS[name]) for name in sets}
+            for i, site in self.membership.sites.items()
         }
-        if not all(parts.values()):
-            raise no_judge(list(lost.values()))
-        return {name: total(of) for name, of in parts.items()}
+
+    def _evaluators(self, sizes: Sizes, sets: list[str]) -> dict[int, int]:
+        """Wait for sites with held-out samples, and return party -> node of those to ask.
+
+        A site that missed the round's deadline is not asked unless no other site has samples of the
+        same set. Sites that do not evaluate are named.
+        """
+        present = self.membership.wait_for(
+            lambda present: all(has_samples(sizes, present, name) for name in sets),
+            "and no connected site can evaluate the model",
+        )
+        available = {i: node for i, node in present.items() if any(sizes[i].values())}
+        punctual = {i: node for i, node in available.items() if i not in self.late}
+        evaluators = available
+        if all(has_samples(sizes, punctual, name) for name in sets):
+            evaluators = punctual
+        for i in sizes:
+            if any(sizes[i].values()) and i not in evaluators:
+                reason = "it missed the round's deadline" if i in available else "not connected"
+                self._report_absence(i, reason)
+        return evaluators
+
+    def _evaluate_model(
+        self, model: Params, sizes: Sizes, evaluators: dict[int, int], sets: list[str]
+    ) -> dict[str, Tally]:
+        """Let the sites evaluate a model; return their counts per set, summed in party order."""
+        deadline = self.membership.rules.deadline
+        arrays = to_arrays({"model": model})
+        tallies: dict[int, dict[str, Tally]] = {}
+        refusals: list[RefusedError] = []
+
+        def message(i: int) -> Message:
+            content = assemble(EvaluateRequest(party=i), arrays)
+            return Message(content, evaluators[i], "evaluate", ttl=deadline + GRACE)
+
+        def on_answer(i: int, answer: Answer) -> None:
+            try:
+                classes = len(self.task.classes)
+                tallies[i] = read_evaluation(content_of(answer), i, sizes[i], classes)
+            except RefusedError as error:
+                refusals.append(error)
+                self._report_absence(i, str(error))
+
+        messages = ((i, message(i)) for i in evaluators)
+        exchange(self.membership.grid, messages, deadline, self.membership.stop, on_answer)
+        totals = {}
+        for name in sets:
+            parts = [tallies[i][name] for i in sorted(tallies) if name in tallies[i]]
+            if not parts:
+                raise no_evaluation(refusals)
+            totals[name] = total(parts)
+        return totals
+
+    def _report_absence(self, party: int, reason: str) -> None:
+        """Print which site does not evaluate the model, and why."""
+        notify(f"moonfl: {self.membership.name(party)} does not evaluate the model: {reason}")
 
     def close(self) -> None:
+        """Remove temporary files."""
         self.states.close()
 
     def _reasons(self, updates: dict[int, Update]) -> str:
-        return "; ".join(
-            f"{self.roll.name(u.party)}: {u.missing}" for u in updates.values() if u.missing
-        )
+        """Return which parties are missing, and why."""
+        missing = [update for update in updates.values() if update.missing]
+        return "; ".join(f"{self.membership.name(u.party)}: {u.missing}" for u in missing)
 
 
-def absent(party: int, why: str) -> Update:
-    return Update(party, {}, {}, 0, 0, missing=why)
+def missing_update(party: int, reason: str) -> Update:
+    """Return an update that stands for a party without one."""
+    return Update(party=party, params={}, buffers={}, num_samples=0, num_steps=0, missing=reason)
+
+
+def has_samples(sizes: Sizes, parties: Mapping[int, int], name: str) -> bool:
+    """Return True if any of the parties has samples of this evaluation set."""
+    return any(sizes[i][name] > 0 for i in parties)
 
 
 def no_model(params: Params) -> Frozen:
@@ -234,9 +279,10 @@ def no_model(params: Params) -> Frozen:
     )
 
 
-def no_judge(reasons: list[RefusedError]) -> RunError:
-    if any(isinstance(reason, NotFiniteError) for reason in reasons):
+def no_evaluation(refusals: list[RefusedError]) -> RunError:
+    """Return the error for a model that no site could evaluate."""
+    if any(isinstance(refusal, NotFiniteError) for refusal in refusals):
         return DivergenceError(
-            "the combined model has a finite loss at no site: training has diverged; lower lr"
+            "the aggregated model has a finite loss at no site: training has diverged; lower lr"
         )
-    return RunError("no site could judge the model on data it holds out")
+    return RunError("no site could evaluate the model on its held-out samples")

@@ -1,17 +1,26 @@
-"""The same algorithms over real sites, on Flower. The only folder that imports flwr."""
+"""Settings of Flower for this process, and the check that Flower is installed.
+
+Flower looks for updates, counts its users and installs dependencies of an app. A run does none of
+these, so the environment variables that disable them are set before flwr is imported.
+"""
 
 import importlib.util
 import os
 
 from ..errors import InputError
 
-# Flower asks the network for updates, counts its users, and installs what an app asks for; a run does none of these.
-for _switch in ("FLWR_DISABLE_UPDATE_CHECK", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"):
-    os.environ.setdefault(_switch, "1")
-for _switch in ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED"):
-    os.environ.setdefault(_switch, "0")
+SETTINGS = {
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+for _name, _value in SETTINGS.items():
+    os.environ.setdefault(_name, _value)
 
 if importlib.util.find_spec("flwr") is None:
     raise InputError(
-        "this needs Flower, which is not installed: pip install '.[flower]' in a clone of moonfl"
+        "this command needs Flower, which is not installed: "
+        "pip install '.[flower]' in a clone of moonfl"
     )

@@ -1,4 +1,4 @@
-"""`moonfl flower init`: the folder of a deployment, laid out for a person to read."""
+"""`moonfl flower init`: the folders of a deployment, written from templates/."""
 
 import hashlib
 import importlib.util
@@ -7,8 +7,8 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from string import Template
 
@@ -22,164 +22,223 @@ from ..data.npz import write_npz
 from ..errors import InputError
 from ..experiment import HOLDOUT, Experiment, part_name, to_toml
 from ..task import Task, make_task
-from .certificates import name_of, write_certificates, write_node_key
+from .certificates import general_name, write_certificates, write_node_key
 from .membership import Rules
 
-NAME, CONNECTION = "deployment.toml", "moonfl"
+DEPLOYMENT_FILE = "deployment.toml"
+CONNECTION = "moonfl"  # name of the SuperLink in Flower's configuration
 TEMPLATES = Path(__file__).parent / "templates"
+HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where sites reach the server."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def listen(self) -> str:
+        """Return the address that the server listens on; for a host name every address."""
+        is_ip = isinstance(general_name(self.host), x509.IPAddress)
+        return self.host if is_ip or self.host == "localhost" else "0.0.0.0"
 
 
 def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: bool) -> None:
-    """All of it or nothing; what is made can be read, changed, and copied to where it belongs."""
-    exp = replace(exp, parties=sites, device="cpu")  # what a site trains on is its own to say
-    host, port = check(folder, exp, sites, address, with_data)
-    whole = replace(
-        exp, validation=None, patience=None
-    )  # each site keeps its validation samples apart itself
-    task = make_task(whole) if with_data else None
-    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".moonfl-") as made:
-        share = exp.holdout or HOLDOUT
-        lay_out(
-            Path(made) / "all",
-            replace(exp, data_dir="data"),
-            host,
-            port,
-            lambda k: 0.0 if task is not None and len(held_by(task, k)) == 0 else share,
-        )
+    """Create the folder of a deployment, completely or not at all.
+
+    With `with_data` the experiment's dataset is split among the sites, as `moonfl run` would.
+    """
+    exp = replace(exp, parties=sites, device="cpu")  # each site sets its device in site.toml
+    check_folder(folder)
+    server = parse_address(address, sites)
+    check_experiment(exp, with_data)
+    # Each site splits off its validation samples itself.
+    task = make_task(replace(exp, validation=None, patience=None)) if with_data else None
+    parent = folder.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".moonfl-") as temporary:
+        new = Path(temporary) / "deployment"
+        write_app(new / "app", replace(exp, data_dir="data"))
+        write_server(new, server, sites)
+        site_secrets = [
+            write_site(new, k, server, holdout_share(exp, task, k)) for k in range(sites)
+        ]
+        write_config(new / "app" / "pyproject.toml", site_secrets)
         if task is not None:
             for k in range(sites):
-                deal(Path(made) / "all" / f"site-{k + 1}", k, task)
+                write_site_data(site_folder(new, k), k, task)
         if folder.exists():
             folder.rmdir()
-        os.rename(Path(made) / "all", folder)
+        os.rename(new, folder)
 
 
-def lay_out(
-    folder: Path, exp: Experiment, host: str, port: int, holdout: Callable[[int], float]
-) -> None:
-    """`holdout`: the share that each site is to hold out of its data."""
-    sites = exp.parties
-    for inner in ("app", "server", *(f"site-{k + 1}" for k in range(sites))):
-        (folder / inner).mkdir(parents=True)
-    write_certificates(folder / "server", host)
-    hidden = [secrets.token_hex(16) for _ in range(sites)]
-    hashes = ",".join(hashlib.sha256(secret.encode()).hexdigest() for secret in hidden)
-    listen = host if is_address(host) else "0.0.0.0"
-    values = {"HOST": listen, "PORT": port, "ADDRESS": f"{host}:{port}", "SITES": sites}
-    rules = {f.name: f.default for f in fields(Rules)} | {"min_parties": max(1, sites - 1)}
-    write(
-        folder / "app" / "pyproject.toml",
-        "app.toml",
-        {"RULES": tomli_w.dumps(rules).strip(), "SECRETS": hashes},
-    )
-    write(folder / "app" / "moonfl_app.py", "moonfl_app.py", {})
-    (folder / "app" / "experiment.toml").write_text(to_toml(exp), encoding="utf-8")
-    for path in own_modules(exp):
-        shutil.copy(path, folder / "app" / path.name)
-    write(folder / "server" / "start.sh", "server.sh", values, run=True)
-    write(folder / "server" / "register.sh", "register.sh", values, run=True)
-    write(folder / "README.md", "README.md", values)
-    (folder / NAME).write_text(tomli_w.dumps({"address": values["ADDRESS"]}), encoding="utf-8")
-    for k, secret in enumerate(hidden):
-        site = folder / f"site-{k + 1}"
-        told = {"PARTY": k, "NAME": site.name, "SECRET": secret, "HOLDOUT": holdout(k)}
-        write(site / "site.toml", "site.toml", told)
-        (site / "site.toml").chmod(0o600)  # it has the secret
-        write(site / "start.sh", "site.sh", values | {"OWN_PORT": port + 1 + k}, run=True)
-        (site / "ca.crt").write_bytes((folder / "server" / "ca.crt").read_bytes())
-        write_node_key(site / "key")
-
-
-def check(
-    folder: Path, exp: Experiment, sites: int, address: str, with_data: bool
-) -> tuple[str, int]:
+def check_folder(folder: Path) -> None:
+    """Check that a deployment can be created at `folder`."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there and not empty; name a new folder")
+        raise InputError(f"{folder} already exists and is not empty; choose a new folder")
     if folder.exists() and folder.samefile("."):
         raise InputError(
-            f"{folder} is the folder you are in, and would be replaced; name a new one"
+            f"{folder} is the current folder, which would be replaced; choose a new folder"
         )
     check_path(folder)
-    if sites < 2:
-        raise InputError(f"a federation needs at least 2 sites, not {sites}")
-    if exp.partition == "column" and not with_data:
-        raise InputError("at sites the data are dealt already; leave partition=column out")
-    host, _, port = address.rpartition(":")
-    if (
-        not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?", host)
-        or not port.isdecimal()
-    ):
-        raise InputError(
-            f"--address is HOST:PORT, such as fl.example.org:8000 or 10.0.0.5:8000, not {address!r}"
-        )
-    if not 0 < int(port) <= 65535 - sites:
-        raise InputError(
-            f"--address: the port must be from 1 to {65535 - sites}, for each site has one of its own"
-        )
-    if not with_data and exp.dataset != "cifar10" and source(exp.dataset).preparation is not None:
-        raise InputError(
-            f"{exp.dataset} has a preparation of its own, which other data must not get: say dataset=sites for sites "
-            f"with their own, or --with-data to deal {exp.dataset} to them"
-        )
-    return host, int(port)
 
 
 def check_path(path: Path) -> None:
-    """Paths go through the configuration of Flower, which has no way to quote these."""
+    """Check that a path has no character that Flower's configuration cannot quote."""
     if set(str(path.absolute())) & set('"\\\n'):
-        raise InputError(f"{path}: Flower can have no quotation marks and no backslashes in a path")
+        raise InputError(
+            f"{path}: Flower does not support quotation marks or backslashes in a path"
+        )
 
 
-def own_modules(exp: Experiment) -> list[Path]:
-    """Files beside the user that hold her method, server step or model: the app takes them along to the sites.
+def check_experiment(exp: Experiment, with_data: bool) -> None:
+    """Check that an experiment can be run over sites."""
+    if exp.parties < 2:
+        raise InputError(f"a federation needs at least 2 sites, got {exp.parties}")
+    if with_data:
+        return
+    if exp.partition == "column":
+        raise InputError(
+            "the data of sites are already split; remove partition=column, or use --with-data"
+        )
+    if exp.dataset != "cifar10" and source(exp.dataset).preparation is not None:
+        raise InputError(
+            f"{exp.dataset} has its own preprocessing, which must not be applied to other data: "
+            "use dataset=sites for sites with their own data, or --with-data to split "
+            f"{exp.dataset} among the sites"
+        )
 
-    What is in a package is not taken: that must be installed at the server and at every site, as moonfl is.
+
+def parse_address(address: str, sites: int) -> Address:
+    """Return the server's address from HOST:PORT. The ports after it are those of the sites."""
+    host, _, port = address.rpartition(":")
+    if not re.fullmatch(HOST, host) or not port.isdecimal():
+        raise InputError(
+            "--address must be HOST:PORT, such as fl.example.org:8000 or 10.0.0.5:8000, "
+            f"got {address!r}"
+        )
+    highest = 65535 - sites
+    if not 0 < int(port) <= highest:
+        raise InputError(
+            f"--address: the port must be from 1 to {highest}, got {port}: "
+            "each site uses one of the next ports"
+        )
+    return Address(host, int(port))
+
+
+def write_app(folder: Path, exp: Experiment) -> None:
+    """Write the Flower app: the experiment and the user's modules that it needs."""
+    folder.mkdir(parents=True)
+    write(folder / "moonfl_app.py", "moonfl_app.py", {})
+    (folder / "experiment.toml").write_text(to_toml(exp), encoding="utf-8")
+    for path in user_modules(exp):
+        shutil.copy(path, folder / path.name)
+
+
+def write_config(path: Path, site_secrets: list[str]) -> None:
+    """Write the app's pyproject.toml, with the rules of a round and the hashes of the secrets."""
+    hashes = [hashlib.sha256(secret.encode()).hexdigest() for secret in site_secrets]
+    rules = {f.name: f.default for f in fields(Rules)}
+    rules["min_parties"] = max(1, len(site_secrets) - 1)
+    values = {"RULES": tomli_w.dumps(rules).strip(), "SECRETS": ",".join(hashes)}
+    write(path, "app.toml", values)
+
+
+def write_server(folder: Path, address: Address, sites: int) -> None:
+    """Write the server's scripts and certificates, and the files at the top of a deployment."""
+    server = folder / "server"
+    server.mkdir()
+    write_certificates(server, address.host)
+    values = {
+        "HOST": address.listen(),
+        "PORT": address.port,
+        "ADDRESS": address,
+        "SITES": sites,
+    }
+    write(server / "start.sh", "server.sh", values, executable=True)
+    write(server / "register.sh", "register.sh", values, executable=True)
+    write(folder / "README.md", "README.md", values)
+    deployment = tomli_w.dumps({"address": str(address)})
+    (folder / DEPLOYMENT_FILE).write_text(deployment, encoding="utf-8")
+
+
+def write_site(folder: Path, k: int, address: Address, holdout: float) -> str:
+    """Write the folder of site k of a deployment, and return its secret."""
+    site = site_folder(folder, k)
+    site.mkdir()
+    secret = secrets.token_hex(16)
+    config = {"PARTY": k, "NAME": site.name, "SECRET": secret, "HOLDOUT": holdout}
+    write(site / "site.toml", "site.toml", config)
+    (site / "site.toml").chmod(0o600)  # it contains the secret
+    script = {"ADDRESS": address, "SITE_PORT": address.port + 1 + k}
+    write(site / "start.sh", "site.sh", script, executable=True)
+    shutil.copy(folder / "server" / "ca.crt", site / "ca.crt")
+    write_node_key(site / "key")
+    return secret
+
+
+def site_folder(folder: Path, k: int) -> Path:
+    """Return the folder of site k of a deployment."""
+    return folder / f"site-{k + 1}"
+
+
+def user_modules(exp: Experiment) -> list[Path]:
+    """Return the user's own files with the method, server optimizer or model, for the app.
+
+    Modules in packages are not included: they must be installed at the server and at every site.
     """
-    named = [part_name(exp.algorithm), part_name(exp.server), str(exp.model)]
-    modules = {name.partition(":")[0] for name in named if ":" in name}
-    found = [importlib.util.find_spec(module) for module in sorted(modules) if "." not in module]
-    paths = [Path(spec.origin) for spec in found if spec is not None and spec.origin is not None]
+    parts = [part_name(exp.algorithm), part_name(exp.server), str(exp.model)]
+    modules = {name.partition(":")[0] for name in parts if ":" in name}
+    paths = []
+    for module in sorted(modules):
+        spec = importlib.util.find_spec(module) if "." not in module else None
+        if spec is not None and spec.origin is not None:
+            paths.append(Path(spec.origin))
     return [path for path in paths if path.suffix == ".py" and path.name != "__init__.py"]
 
 
-def is_address(host: str) -> bool:
-    """Of this machine, to listen at; a name is listened to on every address."""
-    return host == "localhost" or isinstance(name_of(host), x509.IPAddress)
+def write_site_data(site: Path, k: int, task: Task) -> None:
+    """Write the samples of party k, so that results can be compared with those of `moonfl run`."""
+    rows = test_rows(task, k)
+    test = task.test.take(rows) if len(rows) > 0 else None
+    write_npz(site / "data.npz", task.parties[k], test, task.classes)
 
 
-def deal(site: Path, k: int, task: Task) -> None:
-    """The experiment's own data set, dealt to the sites as `moonfl run` would, so that both can be compared."""
-    rows = held_by(task, k)
-    write_npz(
-        site / "data.npz",
-        task.parties[k],
-        task.test.take(rows) if len(rows) > 0 else None,
-        task.classes,
-    )
-
-
-def held_by(task: Task, k: int) -> Tensor:
-    """Which test samples go to this site; a small one may have none."""
+def test_rows(task: Task, k: int) -> Tensor:
+    """Return the indices of the test samples that site k gets; a small site may get none."""
     if task.test_party is not None:
         return (task.test_party == k).nonzero()[:, 0]
     return torch.arange(k, len(task.test.y), len(task.parties))
 
 
-def write(path: Path, template: str, values: dict[str, object], run: bool = False) -> None:
+def holdout_share(exp: Experiment, task: Task | None, k: int) -> float:
+    """Return the share that site k holds out: none if it was too small to get test samples."""
+    if task is not None and len(test_rows(task, k)) == 0:
+        return 0.0
+    return exp.holdout or HOLDOUT
+
+
+def write(
+    path: Path, template: str, values: Mapping[str, object], *, executable: bool = False
+) -> None:
+    """Write a file from a template."""
     text = Template((TEMPLATES / template).read_text(encoding="utf-8"))
-    path.write_text(
-        text.substitute({key: str(value) for key, value in values.items()}), encoding="utf-8"
-    )
-    if run:
+    content = text.substitute({key: str(value) for key, value in values.items()})
+    path.write_text(content, encoding="utf-8")
+    if executable:
         path.chmod(0o755)
 
 
-def connect(folder: Path, address: str) -> Path:
-    """Tell Flower's own commands where the SuperLink is; the folder may have moved since."""
+def write_connection(folder: Path, address: str) -> Path:
+    """Write Flower's configuration, and return its folder. The deployment may have been moved."""
     home = folder.resolve() / "server" / "flower"
     home.mkdir(exist_ok=True)
-    link = {"address": address, "root-certificates": str(folder.resolve() / "server" / "ca.crt")}
-    config = {"superlink": {"default": CONNECTION, CONNECTION: link}}
+    certificate = str(folder.resolve() / "server" / "ca.crt")
+    connection = {"address": address, "root-certificates": certificate}
+    config = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
     (home / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
     return home

@@ -1,4 +1,11 @@
-"""Who is there: sites are met, asked what they have, and compared."""
+"""Membership: which Flower node is which party, and whether the sites fit together.
+
+Before the first round every site is asked to describe itself. The description is checked
+(protocol.read_site), the site's secret and version are verified, and its data are compared with
+those of the other sites. A site that does not fit is refused with a reason and asked again later. A
+site that returns during a run, possibly as another node, becomes its party again if its data are
+unchanged.
+"""
 
 import hashlib
 import threading
@@ -6,16 +13,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from ..errors import RunError, notify
 from ..runs.directory import versions
+from ..runs.schema import SiteRecord
 from ..settings import setting
-from .messaging import GRACE, LATE, Answer, content_of, exchange
-from .protocol import HELD, Facts, RefusedError, check_site, clean, pack
+from .messaging import GRACE, TIMED_OUT, Answer, content_of, exchange
+from .protocol import DescribeRequest, RefusedError, pack, read_site, sanitize
 
-ASK_AGAIN = 30.0  # seconds after which a site that was refused may have been mended
+RETRY_REFUSED = 30.0  # seconds after which a refused site is asked again: it may have been repaired
 
 
 @dataclass(frozen=True)
@@ -23,164 +32,218 @@ class Rules:
     """How long a round over real sites may take, and how many parties it needs."""
 
     deadline: float = setting(3600.0, "seconds that a party has to answer", above=0, high=1e8)
-    min_parties: int = setting(2, "with fewer answers than this a round is repeated", low=1)
+    min_parties: int = setting(2, "a round with fewer answers than this is repeated", low=1)
     wait: float = setting(
         600.0, "seconds to wait for sites that are not connected", low=0, high=1e8
     )
     attempts: int = setting(3, "how often a round is tried", low=1)
     query: float = setting(
-        60.0, "seconds that a site has to read its data and say what it has", above=0, high=1e8
+        60.0, "seconds that a site has to read its data and describe them", above=0, high=1e8
     )
     max_share: float = setting(
-        0.9, "the largest share of all samples that one site may say it has", above=0, high=1
+        0.9, "the largest share of all samples that one site may report", above=0, high=1
     )
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why and when a node was refused."""
+
+    time: float
+    reason: str
 
 
 @dataclass
-class Roll:
-    """Which node is which party, and what it said of itself."""
+class Membership:
+    """The parties of a run: their nodes and their descriptions."""
 
     grid: Grid
     parties: int
     rules: Rules
-    known: dict[int, Facts] = field(
-        default_factory=dict
-    )  # by party; from before if the run is resumed
-    secrets: tuple[str, ...] = ()  # of each party's secret the sha256; empty: they have none
-    tell: Callable[[str], None] = notify
+    sites: dict[int, SiteRecord] = field(default_factory=dict)  # by party; stored ones on resume
+    secrets: tuple[str, ...] = ()  # sha256 of each party's secret; empty: parties have none
+    log: Callable[[str], None] = notify
     stop: threading.Event = field(default_factory=threading.Event)
-    begun: bool = False
+    started: bool = False  # whether the first round has begun
     nodes: dict[int, int] = field(default_factory=dict)  # party -> node id
-    refused: dict[int, tuple[float, str]] = field(default_factory=dict)  # node id -> when, and why
+    refused: dict[int, Refusal] = field(default_factory=dict)  # by node id
 
     def name(self, party: int) -> str:
-        return str(self.known.get(party, {}).get("name", f"party {party}"))
+        """Return the name of a party's site."""
+        if party in self.sites:
+            return self.sites[party].name
+        return f"party {party}"
 
     def present(self) -> dict[int, int]:
-        """Party -> node, of those that are connected now; while one is missing, newcomers are asked who they are."""
+        """Return party -> node of the connected sites. If one is missing, query the new nodes."""
         online = set(self.grid.get_node_ids())
-        self.refused = {node: why for node, why in self.refused.items() if node in online}
-        old = [
-            node for node, (when, _) in self.refused.items() if time.monotonic() - when >= ASK_AGAIN
-        ]
-        if old and not self.begun:  # who was met first may have been the one that does not fit
-            self.nodes, self.known = {}, {}
-        strangers = sorted(online - set(self.nodes.values()) - (self.refused.keys() - set(old)))
-        if strangers and sum(node in online for node in self.nodes.values()) < self.parties:
-            queries = (
-                (node, Message(pack({}), node, "query", ttl=self.rules.query + GRACE))
-                for node in strangers
-            )
-            exchange(
-                self.grid,
-                queries,
-                self.rules.query,
-                self.stop,
-                lambda node, answer: self._meet(node, answer, online),
-            )
+        strangers = self._strangers(online)
+        connected = [node for node in self.nodes.values() if node in online]
+        if strangers and len(connected) < self.parties:
+            self._query(strangers, online)
         return {party: node for party, node in sorted(self.nodes.items()) if node in online}
 
-    def wait_for(self, enough: Callable[[dict[int, int]], bool], what: str) -> dict[int, int]:
-        """A bounded wait, told to whoever watches."""
-        end, told = time.monotonic() + self.rules.wait, -1
-        while not enough(present := self.present()):
+    def _strangers(self, online: set[int]) -> list[int]:
+        """Return the connected nodes to query: new ones, and those refused some time ago."""
+        refused = {node: refusal for node, refusal in self.refused.items() if node in online}
+        self.refused = refused
+        now = time.monotonic()
+        recent = {node for node in refused if now - refused[node].time < RETRY_REFUSED}
+        if len(recent) < len(refused) and not self.started:
+            # The site that was admitted first may be the one that does not fit: ask all again.
+            self.nodes = {}
+            self.sites = {}
+        return sorted(online - set(self.nodes.values()) - recent)
+
+    def _query(self, nodes: list[int], online: set[int]) -> None:
+        """Ask nodes to describe themselves, and admit or refuse each."""
+        timeout = self.rules.query
+        queries = (
+            (node, Message(pack(DescribeRequest()), node, "query", ttl=timeout + GRACE))
+            for node in nodes
+        )
+
+        def on_answer(node: int, answer: Answer) -> None:
+            self._admit_or_refuse(node, answer, online)
+
+        exchange(self.grid, queries, timeout, self.stop, on_answer)
+
+    def wait_for(self, enough: Callable[[dict[int, int]], bool], purpose: str) -> dict[int, int]:
+        """Wait until enough sites are connected and return party -> node.
+
+        The wait is logged, and ends after `rules.wait` seconds with a RunError.
+        """
+        end = time.monotonic() + self.rules.wait
+        logged = -1  # number of sites when the wait was last logged
+        present = self.present()
+        while not enough(present):
             if time.monotonic() > end:
-                why = "".join(f"; {reason}" for _, reason in self.refused.values())
-                if LATE in why:
-                    why += f"; a site has {self.rules.query:g} s to read its data and say what it has (--query), and one "
-                    why += "that was training when the server stopped answers when it is through with that"
-                raise RunError(f"{self.missing(present)} after {self.rules.wait:g} s, {what}{why}")
-            if told != len(present):
-                self.tell(
-                    f"moonfl: waiting for sites, {self.rules.wait:g} s at most: {self.missing(present)}"
+                raise RunError(
+                    f"{self._status(present)} after {self.rules.wait:g} s, "
+                    f"{purpose}{self._refusals()}"
                 )
-                told = len(present)
+            if logged != len(present):
+                self.log(
+                    f"moonfl: waiting for sites, {self.rules.wait:g} s at most: "
+                    f"{self._status(present)}"
+                )
+                logged = len(present)
             if self.stop.wait(1.0):
                 raise RunError("stopped")
+            present = self.present()
         return present
 
-    def missing(self, present: dict[int, int]) -> str:
+    def _status(self, present: dict[int, int]) -> str:
+        """Return how many sites are connected and which are missing."""
         absent = [self.name(i) for i in range(self.parties) if i not in present]
-        return f"{len(present)} of {self.parties} sites are connected, missing: {', '.join(absent) or 'none'}"
+        missing = ", ".join(absent) or "none"
+        return f"{len(present)} of {self.parties} sites are connected, missing: {missing}"
 
-    def _meet(self, node: int, answer: Answer, online: set[int]) -> None:
-        """A newcomer becomes its party, or is refused with a reason."""
-        who = f"node {node}"
-        try:
-            facts, _ = content_of(answer)
-            party = check_site(facts, self.parties)
-            who = f"{facts['name']} (node {node})"
-            self._admit(party, facts.pop("secret", ""))
-            if self.nodes.get(party) in online:
-                raise RefusedError(
-                    f"party {party} is {self.name(party)} already, at node {self.nodes[party]}"
-                )
-            compare(facts, self.known, party)
-        except Exception as error:  # a stranger may say anything, and must not end the run
-            said = (
-                str(error)
-                if isinstance(error, RefusedError)
-                else f"what it says of itself ({type(error).__name__})"
+    def _refusals(self) -> str:
+        """Return the reasons of all refusals, with a hint for sites that need more time."""
+        reasons = "".join(f"; {refusal.reason}" for refusal in self.refused.values())
+        if TIMED_OUT in reasons:
+            reasons += (
+                f"; a site has {self.rules.query:g} s to read its data and describe them "
+                "(--query), and a site that was training when the server stopped answers only when "
+                "it has finished"
             )
-            why = f"{who} was refused: {said}"
-            if self.refused.get(node, (0.0, ""))[1] != why:
-                self.tell(f"moonfl: {why}")
-            self.refused[node] = (time.monotonic(), why)
-            return
-        self.known[party], self.nodes[party] = facts, node
-        self.refused.pop(node, None)
-        self.tell(f"moonfl: {facts['name']} is party {party}, with {sum(facts['counts'])} samples")
+        return reasons
 
-    def _admit(self, party: int, secret: object) -> None:
-        """A site is the party it says only if it has that party's secret."""
-        hashed = hashlib.sha256(str(secret).encode(errors="replace")).hexdigest()
-        if self.secrets and hashed != self.secrets[party]:
-            raise RefusedError(f"it says it is party {party} and has not that party's secret")
+    def _admit_or_refuse(self, node: int, answer: Answer, online: set[int]) -> None:
+        """Make a node its party, or refuse it with a reason."""
+        label = f"node {node}"
+        try:
+            site = read_site(content_of(answer), self.parties)
+            label = f"{site.name} (node {node})"
+            self._check_admission(site, online)
+        except RefusedError as error:
+            self._refuse(node, f"{label} was refused: {error}")
+        except Exception as error:  # a stranger may send anything, and must not end the run
+            self._refuse(node, f"{label} was refused: its description ({type(error).__name__})")
+        else:
+            self.sites[site.party] = msgspec.structs.replace(site, secret=None)
+            self.nodes[site.party] = node
+            self.refused.pop(node, None)
+            self.log(f"moonfl: {site.name} is party {site.party}, with {sum(site.counts)} samples")
 
-    def begin(self) -> None:
-        """Before the first round: no site may weigh more than the rules allow."""
-        for key, what in (
-            ("counts", "of all samples"),
-            ("held_out", "of all samples that are held out"),
-            ("validation", "of all samples that choose a round"),
-        ):
-            sizes = {i: sum(f[key]) if key == "counts" else f[key] for i, f in self.known.items()}
-            for i, size in sizes.items():
-                if len(sizes) > 1 and size > self.rules.max_share * sum(sizes.values()):
-                    raise RunError(
-                        f"{self.name(i)} says it has {size} {what}, {sum(sizes.values())}: more than max_share="
-                        f"{self.rules.max_share:g} allows; if it is true, raise max_share in app/pyproject.toml"
-                    )
-        self.begun = True
+    def _check_admission(self, site: SiteRecord, online: set[int]) -> None:
+        """Check that a site has its party's secret, is not there already, and fits the others."""
+        party = site.party
+        secret = (site.secret or "").encode(errors="replace")
+        if self.secrets and hashlib.sha256(secret).hexdigest() != self.secrets[party]:
+            raise RefusedError(f"it claims to be party {party} but does not have its secret")
+        if self.nodes.get(party) in online:
+            raise RefusedError(
+                f"party {party} is already {self.name(party)}, at node {self.nodes[party]}"
+            )
+        check_version(site)
+        for other in self.sites.values():
+            check_compatible(site, other)
+        if party in self.sites:
+            check_unchanged(site, self.sites[party])
 
+    def _refuse(self, node: int, reason: str) -> None:
+        """Remember a refusal, and log it if it is new."""
+        before = self.refused.get(node)
+        if before is None or before.reason != reason:
+            self.log(f"moonfl: {reason}")
+        self.refused[node] = Refusal(time.monotonic(), reason)
 
-def compare(facts: Facts, known: dict[int, Facts], party: int) -> None:
-    """Sites train one model with one code: these must fit. A site that comes back has the data it had."""
-    ours, theirs = versions()["moonfl"], facts["versions"].get("moonfl")
-    if ours != theirs:
-        raise RefusedError(
-            f"it has moonfl {clean(str(theirs))}, the server {ours}; install the same"
-        )
-    for other in known.values():
-        for key, what in (
-            ("shape", "samples of shape"),
-            ("dtype", "samples of type"),
-            ("classes", "the classes"),
-        ):
-            if facts[key] != other[key]:
-                have, want = (clean(str(of[key])) for of in (facts, other))
-                raise RefusedError(f"it has {what} {have}, {other['name']} has {want}")
-        for k, (have, want) in enumerate(
-            zip(facts["features"], other["features"], strict=False), 1
-        ):
-            if have != want:
-                have, want = clean(str(have)), clean(str(want))
-                raise RefusedError(
-                    f"feature {k} of its table is '{have}', that of {other['name']} is '{want}'; all sites need the "
-                    "same columns in the same order"
+    def start(self) -> None:
+        """Check before the first round that no site has more weight than the rules allow."""
+        sites = self.sites.items()
+        self._check_shares("samples", {i: sum(site.counts) for i, site in sites})
+        self._check_shares("held-out samples", {i: site.held_out for i, site in sites})
+        self._check_shares("validation samples", {i: site.validation for i, site in sites})
+        self.started = True
+
+    def _check_shares(self, kind: str, sizes: dict[int, int]) -> None:
+        """Check that no site has more than `max_share` of all samples of a kind."""
+        total = sum(sizes.values())
+        for i, size in sizes.items():
+            if len(sizes) > 1 and size > self.rules.max_share * total:
+                raise RunError(
+                    f"{self.name(i)} reports {size} of all {total} {kind}: more than "
+                    f"max_share={self.rules.max_share:g} allows; if this is correct, raise "
+                    "max_share in app/pyproject.toml"
                 )
-    before = known.get(party)
-    if before is not None and any(
-        before[key] != facts[key] for key in ("sha256", "counts", *HELD.values())
-    ):
-        raise RefusedError("its data are not those it had when the run began")
+
+
+def check_version(site: SiteRecord) -> None:
+    """Check that a site has the server's version of moonfl."""
+    version = versions()["moonfl"]
+    site_version = site.versions.get("moonfl")
+    if site_version != version:
+        raise RefusedError(
+            f"it has moonfl {sanitize(str(site_version))}, the server {version}; "
+            "install the same version"
+        )
+
+
+def check_compatible(site: SiteRecord, other: SiteRecord) -> None:
+    """Check that one model can be trained on the data of two sites."""
+    pairs = (
+        ("samples of shape", site.shape, other.shape),
+        ("samples of type", site.dtype, other.dtype),
+        ("the classes", site.classes, other.classes),
+    )
+    for what, value, expected in pairs:
+        if value != expected:
+            raise RefusedError(
+                f"it has {what} {sanitize(str(value))}, {other.name} has {sanitize(str(expected))}"
+            )
+    for number, names in enumerate(zip(site.features, other.features, strict=False), 1):
+        name, expected_name = names
+        if name != expected_name:
+            raise RefusedError(
+                f"feature {number} of its table is '{sanitize(name)}', that of {other.name} is "
+                f"'{sanitize(expected_name)}'; all sites need the same columns in the same order"
+            )
+
+
+def check_unchanged(site: SiteRecord, before: SiteRecord) -> None:
+    """Check that a site that returns has the data it had before."""
+    keys = ("sha256", "counts", "held_out", "validation")
+    if any(getattr(site, key) != getattr(before, key) for key in keys):
+        raise RefusedError("its data are not the data it had when the run started")

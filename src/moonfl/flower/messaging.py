@@ -1,23 +1,34 @@
-"""Messages out and answers in, by a deadline."""
+"""Send messages to sites and collect their answers until a deadline.
+
+A site that is dead, unreachable or slow is noticed here: in place of an answer the caller gets the
+reason why there is none. engine.py decides what happens then.
+"""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from google.protobuf.message import DecodeError
 
 from ..errors import RunError
-from ..types import State
-from .protocol import Facts, RefusedError, clean, unpack
+from .protocol import RefusedError, sanitize
 
-POLLS = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between looks for answers; the last for ever
-Answer = Message | str  # or why there is none
-LATE = "no answer within"  # begins the reason of one that may still be at work
-GRACE = (
-    60.0  # seconds that Flower keeps a message beyond its deadline: then it is ours that ends first
-)
+POLL_INTERVALS = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds; the last one repeats
+GRACE = 60.0  # seconds that Flower keeps a message after our deadline, so that ours comes first
+TIMED_OUT = "no answer within"  # starts the reason for a site that may still be working
+Answer = Message | str  # or the reason why there is no answer
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+    DecodeError,
+)  # errors that Flower raises for a malformed message
 
 
 def exchange(
@@ -25,68 +36,63 @@ def exchange(
     messages: Iterator[tuple[int, Message]],
     deadline: float,
     stop: threading.Event,
-    done: Callable[[int, Answer], None],
+    on_answer: Callable[[int, Answer], None],
 ) -> None:
-    """Send each message; `done` is told of each answer as it comes, or why there is none by the deadline.
+    """Send messages and call `on_answer` once for each, with its key and its answer.
 
-    The keys are the caller's. An answer belongs to the message that it replies to, whatever it says of itself.
+    After `deadline` seconds the answer is the reason why there is none. An answer belongs to the
+    message that it replies to, whatever it claims. `stop` ends the wait with a RunError.
     """
-    waiting: dict[str, int] = {}
+    pending: dict[str, int] = {}
     for key, message in messages:
-        number = next(iter(grid.push_messages([message])), None)
-        if number:
-            waiting[number] = key
+        message_id = next(iter(grid.push_messages([message])), None)
+        if message_id:
+            pending[message_id] = key
         else:
-            done(key, "the message to it could not be sent")
-    end, looks = time.monotonic() + deadline, 0
-    while waiting:
-        over = (
-            time.monotonic() > end
-        )  # before the look: one long answer must not make those beside it late
-        for number in list(waiting):
-            answer = look(grid, number)
+            on_answer(key, "the message could not be sent to it")
+    end = time.monotonic() + deadline
+    polls = 0
+    while pending:
+        # Checked before polling: one long answer must not make the others late.
+        expired = time.monotonic() > end
+        for message_id in list(pending):
+            answer = poll(grid, message_id)
             if answer is not None:
-                done(waiting.pop(number), answer)
-        if over:
+                on_answer(pending.pop(message_id), answer)
+        if expired:
             break
-        if waiting and stop.wait(POLLS[min(looks, len(POLLS) - 1)]):
+        interval = POLL_INTERVALS[min(polls, len(POLL_INTERVALS) - 1)]
+        if pending and stop.wait(interval):
             raise RunError("stopped")
-        looks += 1
-    for key in waiting.values():
-        done(key, f"{LATE} {deadline:g} s")
+        polls += 1
+    for key in pending.values():
+        on_answer(key, f"{TIMED_OUT} {deadline:g} s")
 
 
-def look(grid: Grid, number: str) -> Answer | None:
-    """The answer to one message, if it is there. Flower hands over whatever is addressed to the server, and does not
-    check who sent it.
+def poll(grid: Grid, message_id: str) -> Answer | None:
+    """Return the answer to one message, or None if it has not arrived.
+
+    Flower returns every message that is addressed to the server and does not check its sender.
     """
     try:
-        pulled = grid.pull_messages([number])
-        reply = next(
-            (reply for reply in pulled if reply.metadata.reply_to_message_id == number), None
-        )
-        if reply is not None and reply.has_error():
-            lines = (reply.error.reason or "").strip().splitlines()
-            return f"failed ({clean(lines[-1]) if lines else f'code {reply.error.code}'})"
-        return reply
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        ArithmeticError,
-        AssertionError,
-        RecursionError,
-        DecodeError,
-    ) as error:
+        for reply in grid.pull_messages([message_id]):
+            if reply.metadata.reply_to_message_id == message_id:
+                return describe_error(reply) if reply.has_error() else reply
+    except UNREADABLE as error:
         return f"its answer cannot be read ({type(error).__name__})"
+    return None
 
 
-def content_of(answer: Answer) -> tuple[Facts, State]:
-    """What an answer says; RefusedError where there is none, or it says that something failed."""
+def describe_error(reply: Message) -> str:
+    """Return the reason that Flower gives for a failure."""
+    lines = (reply.error.reason or "").strip().splitlines()
+    if lines:
+        return f"failed ({sanitize(lines[-1])})"
+    return f"failed (code {reply.error.code})"
+
+
+def content_of(answer: Answer) -> RecordDict:
+    """Return the content of an answer; raise RefusedError if there is none."""
     if isinstance(answer, str):
         raise RefusedError(answer)
-    facts, tensors = unpack(answer.content)
-    if "error" in facts:
-        raise RefusedError(clean(str(facts["error"])))
-    return facts, tensors
+    return answer.content

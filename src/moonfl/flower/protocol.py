@@ -1,47 +1,158 @@
-"""What travels between server and sites: facts as JSON, tensors as Flower's arrays, both checked when they arrive."""
+"""The message format between the Flower server and its sites: all messages, fields and checks.
+
+A message is a Flower RecordDict. Its config record "moonfl" holds two JSON texts: `header`, the
+fields of one of the structs below, and `names`, the tensor names of each label in the sender's
+order. The tensors of a label are the array record "tensors:LABEL".
+
+| message  | direction | header             | tensors                 | read by              |
+|----------|-----------|--------------------|-------------------------|----------------------|
+| query    | to site   | DescribeRequest    |                         |                      |
+| query    | to server | schema.SiteRecord  |                         | read_site            |
+| train    | to site   | TrainRequest       | params, buffers, shared | read_train_request   |
+| train    | to server | UpdateHeader       | params, buffers, extra  | read_update          |
+| evaluate | to site   | EvaluateRequest    | model                   | read_evaluate_request|
+| evaluate | to server | EvaluationHeader   |                         | read_evaluation      |
+| any      | to server | ErrorReply         |                         | decode               |
+
+Every message is decoded into its struct, which checks types and ranges; a message that does not fit
+raises RefusedError with the reason. The readers also check what a struct cannot express:
+
+- `read_site`: the party number exists; there is one sample count per class and at least one sample;
+  sizes are plausible; the moments fit the shape and the number of samples and are finite.
+- `read_train_request`, `read_evaluate_request`: the message is meant for this party.
+- `read_update`: party, round, samples, steps and the data's hash are the expected ones; tensors
+  have the names, order, shapes and dtypes that were sent and are finite; variances are not
+  negative; the federation's standardisation is unchanged; what is sent beside the model is what the
+  algorithm declares in `extra_like`, and its scalars have the declared values.
+- `read_evaluation`: the party is the expected one; the counts of each class are consistent with
+  each other and with the number of held-out samples; the loss is finite and plausible.
+
+`membership.py` then compares sites with each other (version, shape, classes, features, secret).
+Texts from a site pass through `sanitize` before anybody sees them.
+
+Apart from messages, the server prints RunEvents in its log, one per line after MARKER;
+`moonfl flower run` reads them from there (run.py).
+"""
 
 import contextlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal, TypeVar
 
+import msgspec
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from msgspec import UNSET, Meta, UnsetType
 from torch import Tensor
 
 from .. import tree
 from ..data.moments import Moments, statistics_shape
 from ..metrics import Tally
-from ..report.run_checks import is_number
+from ..runs import schema
 from ..types import Params, Server, State, Update
 
-FACTS = "moonfl"
-MARK = "@moonfl"  # begins a line of JSON in a run's log, for whoever follows it; no text of a site may hold it
-Facts = dict[str, Any]
+CONFIG = "moonfl"  # name of the config record with header and names
+MARKER = "@moonfl"  # starts a RunEvent in the server's log; `sanitize` removes it from sites' texts
+MAX_METRIC = 10**12  # larger values are not measurements, and a report would refuse them
+MAX_MEAN_LOSS = 1e6  # no honest model has a larger mean loss
+MAX_SAMPLES = 2**40
+MAX_SIDE = 2**31  # of a sample's shape
+MAX_TEXT = 200  # characters of a text that a site sends
+COUNTS = ("actual", "predicted", "hits")  # per class, see metrics.Tally
+EVALUATION_SETS = {"test": "held_out", "validation": "validation"}  # -> its size in a SiteRecord
+STANDARDISATION = "standardise."  # prefix of the buffers with the federation's mean and std
 
-MOST = 1e12  # of a metric: what is beyond was never measured, and a report would refuse it
-METRICS = {
-    "loss": -MOST,
-    "drift": 0,
-    "seconds": 0,
-    "cpu_seconds": 0,
-    "bytes_down": 0,
-    "bytes_up": 0,
-}  # the least of each
-WORST = 1e6  # a mean loss above it is no honest model's
-LONGEST = 200  # characters of a text that a site sends
-COUNTS = ("actual", "predicted", "hits")  # of a Tally, for each class
-HELD = {
-    "test": "held_out",
-    "validation": "validation",
-}  # what a site judges a model on, and where it says how much
+RunId = Annotated[str, Meta(pattern=r"^[0-9A-Za-z]+\Z")]  # names a folder at the site
+Loss = Annotated[float, Meta(ge=-MAX_METRIC, le=MAX_METRIC)]
+Amount = (
+    Annotated[int, Meta(ge=0, le=MAX_METRIC)] | Annotated[float, Meta(ge=0, le=float(MAX_METRIC))]
+)
+T = TypeVar("T")
+
+
+class Header(msgspec.Struct, kw_only=True, frozen=True):
+    """The fields of a message."""
+
+
+class DescribeRequest(Header, frozen=True):
+    """Asks a site to describe itself and its data. The answer is a SiteRecord."""
+
+
+class TrainRequest(Header, frozen=True):
+    """Asks a party to train in one round."""
+
+    run: RunId  # the run that the party's state belongs to
+    party: schema.Count
+    round: schema.Count
+    accepted: schema.Count | None = None  # the last round of this party that the server accepted
+
+
+class TrainingMetrics(Header, frozen=True):
+    """Measurements of a party's training. Any of them may be missing."""
+
+    loss: Loss | UnsetType = UNSET
+    drift: Amount | UnsetType = UNSET
+    seconds: Amount | UnsetType = UNSET
+    cpu_seconds: Amount | UnsetType = UNSET
+    bytes_down: Amount | UnsetType = UNSET
+    bytes_up: Amount | UnsetType = UNSET
+
+
+class UpdateHeader(Header, frozen=True):
+    """Describes the model that a party sends after training."""
+
+    party: int
+    round: int
+    samples: int
+    steps: int
+    sha256: str  # hash of the party's data
+    metrics: TrainingMetrics
+
+
+class EvaluateRequest(Header, frozen=True):
+    """Asks a party to evaluate a model on its held-out samples."""
+
+    party: schema.Count
+
+
+class EvaluationCounts(Header, frozen=True):
+    """What a party counted on one set of samples, see metrics.Tally."""
+
+    loss: float  # summed over the samples
+    actual: list[int]
+    predicted: list[int]
+    hits: list[int]
+
+
+class EvaluationHeader(Header, frozen=True, omit_defaults=True):
+    """The counts of a party on its held-out samples."""
+
+    party: int
+    test: EvaluationCounts | None = None
+    validation: EvaluationCounts | None = None
+
+
+class ErrorReply(Header, frozen=True):
+    """The reason why a site could not answer."""
+
+    error: str
+
+
+class RunEvent(Header, frozen=True, omit_defaults=True):
+    """A line of the server's log for whoever follows the run. One of the first three is set."""
+
+    round: schema.RoundRecord | None = None
+    summary: str | None = None  # the run is finished
+    error: str | None = None  # the run failed
+    failure: Literal["input", "divergence", "run"] = "run"
 
 
 class RefusedError(Exception):
-    """What arrived is not what was agreed; the text says why."""
+    """A message is not what was agreed; the text says why."""
 
 
 class NotFiniteError(RefusedError):
@@ -49,267 +160,360 @@ class NotFiniteError(RefusedError):
 
 
 @dataclass(frozen=True)
-class Order:
-    """What the server tells a party at the start of a round."""
+class ExpectedUpdate:
+    """What the server knows about a party's update before it arrives."""
 
-    run: str  # which run the party's state belongs to
-    party: int
-    round: int
-    accepted: int | None  # the last round of this party that the server accepted
-    server: Server  # params, buffers and shared; what the server keeps to itself is not sent
-
-
-def pack(facts: Facts, tensors: State | None = None) -> RecordDict:
-    return assemble(facts, arrays_of(tensors or {}))
+    request: TrainRequest
+    server: Server  # the model that was sent
+    site: schema.SiteRecord  # what the site reported before the first round
+    steps: int  # optimizer steps that its samples make
+    extra: State  # like what the algorithm sends beside the model, see Algorithm.extra_like
 
 
-def arrays_of(tensors: State) -> dict[str, ArrayRecord]:
-    """Made once and put into the message of every party."""
+def pack(header: object, tensors: State | None = None) -> RecordDict:
+    """Return a message with this header (a struct of this module) and these tensors."""
+    return assemble(header, to_arrays(tensors or {}))
+
+
+def to_arrays(tensors: State) -> dict[str, ArrayRecord]:
+    """Return tensors as Flower arrays. They are made once and put into every party's message."""
     return {
-        label: ArrayRecord(
-            {name: Array(t.detach().cpu().contiguous().numpy()) for name, t in params.items()}
-        )
+        label: ArrayRecord({name: to_array(tensor) for name, tensor in params.items()})
         for label, params in tensors.items()
     }
 
 
-def assemble(facts: Facts, arrays: dict[str, ArrayRecord]) -> RecordDict:
-    """Names are listed beside the arrays, so that sums over them go in the same order at both ends."""
+def to_array(tensor: Tensor) -> Array:
+    """Return a tensor as a Flower array."""
+    return Array(tensor.detach().cpu().contiguous().numpy())
+
+
+def assemble(header: object, arrays: Mapping[str, ArrayRecord]) -> RecordDict:
+    """Return a message. It lists the names of its tensors, so that both ends sum in one order."""
     names = {label: list(record) for label, record in arrays.items()}
-    content = RecordDict(
-        {FACTS: ConfigRecord({"facts": json.dumps(facts), "names": json.dumps(names)})}
-    )
+    texts = {"header": json.dumps(msgspec.to_builtins(header)), "names": json.dumps(names)}
+    content = RecordDict({CONFIG: ConfigRecord(dict(texts))})
     for label, record in arrays.items():
         content[f"tensors:{label}"] = record
     return content
 
 
-def unpack(content: RecordDict) -> tuple[Facts, State]:
-    """Tensors come in storage of their own, aligned as torch aligns it."""
+def unpack(content: RecordDict) -> tuple[dict[str, object], State]:
+    """Return the undecoded header and the tensors of a message, in storage aligned for torch."""
     try:
-        told = content.config_records[FACTS]
-        facts, names = json.loads(str(told["facts"])), json.loads(str(told["names"]))
+        config = content.config_records[CONFIG]
+        header = json.loads(str(config["header"]))
+        names = json.loads(str(config["names"]))
         tensors: dict[str, Params] = {}
-        for label, of_label in names.items():
+        for label, label_names in names.items():
             arrays = content.array_records[f"tensors:{label}"]
-            tensors[label] = {
-                name: torch.from_numpy(np.array(arrays[name].numpy())).clone() for name in of_label
-            }
+            tensors[label] = {name: to_tensor(arrays[name]) for name in label_names}
     except Exception as error:  # whatever a stranger may send
-        raise RefusedError(
-            f"not a message of moonfl's ({clean(f'{type(error).__name__}: {error}')})"
-        ) from None
-    if not isinstance(facts, dict):
-        raise RefusedError("not a message of moonfl's (no facts)")
-    return facts, tensors
+        reason = sanitize(f"{type(error).__name__}: {error}")
+        raise RefusedError(f"not a moonfl message ({reason})") from None
+    if not isinstance(header, dict):
+        raise RefusedError("not a moonfl message (no header)")
+    return header, tensors
+
+
+def to_tensor(array: Array) -> Tensor:
+    """Return a Flower array as a tensor with its own storage."""
+    return torch.from_numpy(np.array(array.numpy())).clone()
+
+
+def decode(content: RecordDict, kind: type[T], name: str) -> tuple[T, State]:
+    """Return the header as this kind of struct, and the tensors; `name` is used in errors."""
+    header, tensors = unpack(content)
+    if "error" in header:
+        raise RefusedError(sanitize(str(header["error"])))
+    try:
+        return msgspec.convert(header, kind), tensors
+    except msgspec.ValidationError as error:
+        raise RefusedError(f"its {name} is malformed: {sanitize(str(error))}") from None
 
 
 def server_arrays(server: Server) -> dict[str, ArrayRecord]:
-    return arrays_of(
-        {
-            "params": server.params,
-            "buffers": server.buffers,
-            **tree.add_prefix("shared", server.shared),
-        }
-    )
+    """Return the part of the server that is sent to the parties, as Flower arrays."""
+    shared = tree.add_prefix("shared", server.shared)
+    return to_arrays({"params": server.params, "buffers": server.buffers, **shared})
 
 
-def pack_order(order: Order, arrays: dict[str, ArrayRecord]) -> RecordDict:
-    """`arrays` are those of the order's server."""
-    return assemble(
-        {key: getattr(order, key) for key in ("run", "party", "round", "accepted")}, arrays
-    )
+def read_train_request(content: RecordDict, party: int) -> tuple[TrainRequest, Server]:
+    """Return the request to this party, and the server's model and shared state."""
+    request, tensors = decode(content, TrainRequest, "train request")
+    check_recipient(request.party, party)
+    shared = tree.select_prefix("shared", tensors)
+    check_labels(tensors, ["params", "buffers", *tree.add_prefix("shared", shared)])
+    server = Server(params=tensors["params"], buffers=tensors["buffers"], shared=shared)
+    return request, server
 
 
-def unpack_order(content: RecordDict) -> Order:
-    facts, tensors = unpack(content)
-    return Order(
-        **facts,
-        server=Server(tensors["params"], tensors["buffers"], tree.select_prefix("shared", tensors)),
-    )
+def read_evaluate_request(content: RecordDict, party: int) -> Params:
+    """Return the model that this party is asked to evaluate."""
+    request, tensors = decode(content, EvaluateRequest, "evaluate request")
+    check_recipient(request.party, party)
+    check_labels(tensors, ["model"])
+    return tensors["model"]
 
 
-def pack_update(update: Update, order: Order, sha256: str) -> RecordDict:
-    """`sha256` is of the party's data."""
-    facts = {
-        "party": update.party,
-        "round": order.round,
-        "samples": update.num_samples,
-        "steps": update.num_steps,
-    }
-    tensors = {
-        "params": update.params,
-        "buffers": update.buffers,
-        **tree.add_prefix("extra", update.extra),
-    }
-    return pack(facts | {"metrics": update.metrics, "sha256": sha256}, tensors)
-
-
-def read_update(
-    facts: Facts, tensors: State, order: Order, site: Facts, steps: int, extra_like: State
-) -> Update:
-    """A party's update, or RefusedError: nothing that is not as it must be reaches the average.
-
-    `site` is what it said before the first round, `steps` what its samples make, `extra_like` what the server itself
-    would send beside that model: tensors must be like it, and numbers (FedNova's norm), made of the steps, the same.
-    """
-    samples = sum(site["counts"])
-    wanted = {"party": order.party, "round": order.round, "samples": samples, "steps": steps}
-    for key, value in wanted.items():
-        if type(facts.get(key)) is not int or facts[key] != value:
-            raise RefusedError(f"it says {key} {clean(str(facts.get(key)))}, not {value}")
-    if facts.get("sha256") != site["sha256"]:
-        raise RefusedError("its data are not those it had when the run began")
-    metrics = facts.get("metrics")
-    if not isinstance(metrics, dict) or not all(
-        is_number(metrics.get(key, 0), low, MOST) for key, low in METRICS.items()
-    ):
-        raise RefusedError("its metrics are not numbers that a round can have")
-    extra = tree.select_prefix("extra", tensors)
-    if [*tensors] != ["params", "buffers", *tree.add_prefix("extra", extra)]:
-        raise RefusedError(f"it sends {clean(', '.join(tensors))}, not a model alone")
-    check_tensors("the model", tensors["params"], order.server.params)
-    check_tensors("the buffers", tensors["buffers"], order.server.buffers, constants=True)
-    for name in (
-        name for name in tensors["buffers"] if name.startswith("standardise.")
-    ):  # set once, for all
-        if not tensors["buffers"][name].equal(order.server.buffers[name].cpu()):
-            raise RefusedError(f"it changed {name}, which is that of the federation")
-    if list(extra) != list(extra_like):
+def check_recipient(addressed: int, party: int) -> None:
+    """Check at a site that a request is meant for its party."""
+    if addressed != party:
         raise RefusedError(
-            f"beside the model it sends {clean(str(list(extra)))}, not {list(extra_like)}"
+            f"the server takes this site for party {addressed}, but it is party {party}"
+        )
+
+
+def check_labels(tensors: State, expected: list[str]) -> None:
+    """Check that a message has the expected groups of tensors in the expected order."""
+    if list(tensors) != expected:
+        labels = sanitize(", ".join(tensors)) or "no tensors"
+        raise RefusedError(f"it sends {labels}, expected {', '.join(expected)}")
+
+
+def pack_update(update: Update, round: int, sha256: str) -> RecordDict:
+    """Return a party's update of a round as a message; `sha256` is the hash of its data."""
+    fields = TrainingMetrics.__struct_fields__
+    metrics = {name: update.metrics[name] for name in fields if name in update.metrics}
+    header = UpdateHeader(
+        party=update.party,
+        round=round,
+        samples=update.num_samples,
+        steps=update.num_steps,
+        sha256=sha256,
+        metrics=TrainingMetrics(**metrics),
+    )
+    extra = tree.add_prefix("extra", update.extra)
+    return pack(header, {"params": update.params, "buffers": update.buffers, **extra})
+
+
+def read_update(content: RecordDict, expected: ExpectedUpdate) -> Update:
+    """Return a party's update; raise RefusedError unless it is exactly as expected.
+
+    No other update reaches the aggregation. See the module's docstring for the checks.
+    """
+    header, tensors = decode(content, UpdateHeader, "update")
+    request = expected.request
+    samples = sum(expected.site.counts)
+    check_value("party", header.party, request.party)
+    check_value("round", header.round, request.round)
+    check_value("samples", header.samples, samples)
+    check_value("steps", header.steps, expected.steps)
+    if header.sha256 != expected.site.sha256:
+        raise RefusedError("its data are not the data it had when the run started")
+    extra = tree.select_prefix("extra", tensors)
+    check_labels(tensors, ["params", "buffers", *tree.add_prefix("extra", extra)])
+    check_tensors("the model", tensors["params"], expected.server.params)
+    check_buffers(tensors["buffers"], expected.server.buffers)
+    check_extra(extra, expected)
+    return Update(
+        party=request.party,
+        params=tensors["params"],
+        buffers=tensors["buffers"],
+        num_samples=samples,
+        num_steps=expected.steps,
+        extra=extra,
+        metrics=msgspec.to_builtins(header.metrics),
+    )
+
+
+def check_value(name: str, value: int, expected: int) -> None:
+    """Check an integer that a site reports."""
+    if value != expected:
+        raise RefusedError(f"it reports {name} {sanitize(str(value))}, expected {expected}")
+
+
+def check_buffers(buffers: Params, expected: Params) -> None:
+    """Check the buffers of an update. Nobody may change the federation's standardisation."""
+    check_tensors("the buffers", buffers, expected, allow_unchanged=True)
+    for name, tensor in buffers.items():
+        if name.startswith(STANDARDISATION) and not tensor.equal(expected[name].cpu()):
+            raise RefusedError(f"it changed {name}, which is the same for all sites")
+
+
+def check_extra(extra: State, expected: ExpectedUpdate) -> None:
+    """Check what an update contains beside the model.
+
+    Tensors must look like those that the algorithm declares; scalars, which follow from the number
+    of steps (FedNova's norm), must have the declared value.
+    """
+    if list(extra) != list(expected.extra):
+        labels = sanitize(str(list(extra)))
+        raise RefusedError(
+            f"beside the model it sends {labels}, expected {list(expected.extra)}; "
+            "a method declares in extra_like() what its finish() sends"
         )
     for label, params in extra.items():
-        check_tensors(label, params, extra_like[label])
-        if any(t.dim() == 0 and not t.equal(extra_like[label][name]) for name, t in params.items()):
-            raise RefusedError(f"{label} is not what {steps} steps make it")
-    told = {key: metrics[key] for key in METRICS if key in metrics}
-    return Update(order.party, tensors["params"], tensors["buffers"], samples, steps, extra, told)
+        check_tensors(label, params, expected.extra[label])
+        for name, tensor in params.items():
+            if tensor.dim() == 0 and not tensor.equal(expected.extra[label][name]):
+                raise RefusedError(f"{label} does not have its value after {expected.steps} steps")
 
 
-def check_site(facts: Facts, parties: int) -> int:
-    """What a site says of itself has its form; which party it is."""
-    party, count = facts.get("party"), facts.get("counts")
-    if type(party) is not int or not 0 <= party < parties:
-        raise RefusedError(
-            f"it says it is party {clean(str(party))}; parties are 0 to {parties - 1}"
-        )
-    for key, kind in (("name", str), ("dtype", str), ("sha256", str)):
-        if not isinstance(facts.get(key), kind):
-            raise RefusedError(f"party {party} does not say its {key}")
-    for key, fits in (("shape", is_size), ("classes", is_text), ("features", is_text)):
-        if not isinstance(facts.get(key), list) or not all(map(fits, facts[key])):
-            raise RefusedError(f"party {party} does not say its {key}")
-    if not re.fullmatch(r"[0-9a-f]{64}", facts["sha256"]):
-        raise RefusedError(f"party {party} does not say the sha256 of its data")
-    if not isinstance(facts.get("versions"), dict):
-        raise RefusedError(f"party {party} does not say its versions")
-    whole = isinstance(count, list) and all(type(n) is int and 0 <= n < 2**40 for n in count)
-    if (
-        not isinstance(count, list)
-        or not whole
-        or len(count) != len(facts["classes"])
-        or sum(count) == 0
-    ):
-        raise RefusedError(f"party {party} does not say how many samples it has of each class")
-    for held in (facts.get(key) for key in HELD.values()):
-        if type(held) is not int or not 0 <= held < 2**40:
-            raise RefusedError(f"party {party} says it holds out {clean(str(held))} samples")
-    facts["name"] = clean(facts["name"])
-    if "moments" in facts:
-        moments_of(facts)
-    return party
+def check_tensors(
+    owner: str, tensors: Params, expected: Params, *, allow_unchanged: bool = False
+) -> None:
+    """Check names, shapes, dtypes and values of tensors against those that were sent.
 
-
-def is_size(value: object) -> bool:
-    return type(value) is int and 0 < value < 2**31
-
-
-def is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def moments_of(facts: Facts) -> Moments:
-    """What a site shares for standardisation: a count, and a number for each feature."""
-    told: Any = facts.get("moments")
-    with contextlib.suppress(KeyError, TypeError, ValueError, RuntimeError, ArithmeticError):
-        values = math.prod(facts["shape"]) // math.prod(statistics_shape(tuple(facts["shape"])))
-        mean, squares = (
-            torch.tensor(told[key], dtype=torch.float64) for key in ("mean", "squares")
-        )
-        like = (math.prod(statistics_shape(tuple(facts["shape"]))),)
-        spread = (squares / max(1, told["number"])).sqrt()  # NaN where squares are below 0
-        finite = all(
-            bool((of.abs() <= torch.finfo(torch.float32).max).all()) for of in (mean, spread)
-        )
-        if (
-            told["number"] == values * sum(facts["counts"])
-            and mean.shape == squares.shape == like
-            and finite
-        ):
-            return Moments(told["number"], mean, squares)
-    raise RefusedError(
-        f"party {facts.get('party')} does not say number, mean and squares of its features as it should"
-    )
-
-
-def clean(text: str) -> str:
-    """A text from a site as it may be shown: in one line, of bounded length, nothing that steers a terminal or is
-    taken for the run's own words.
+    `allow_unchanged` accepts values that are not finite where they were sent so, as in a mask.
     """
-    shown = "".join(c if c.isprintable() else " " for c in text[: LONGEST + 1])
-    shown = re.sub(f"@+(?={MARK[1:]})", "", shown)
-    return shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
-
-
-def check_party(facts: Facts, party: int) -> None:
-    if facts.get("party") != party:
-        raise RefusedError(f"it says party {clean(str(facts.get('party')))}, not {party}")
-
-
-def check_tensors(what: str, given: Params, wanted: Params, constants: bool = False) -> None:
-    """`constants`: what is not finite may be so as it was sent, such as a mask of -inf."""
-    if list(given) != list(wanted):
-        odd = next(iter(set(given) ^ set(wanted)), "their order")
-        raise RefusedError(f"{what} has other tensors than was sent ({clean(odd)})")
-    for name, tensor in given.items():
-        if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
-            have, want = (
-                f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}"
-                for t in (tensor, wanted[name])
+    if list(tensors) != list(expected):
+        difference = next(iter(set(tensors) ^ set(expected)), "their order")
+        raise RefusedError(f"{owner} has other tensors than were sent ({sanitize(difference)})")
+    for name, tensor in tensors.items():
+        sent = expected[name]
+        if tensor.shape != sent.shape or tensor.dtype != sent.dtype:
+            raise RefusedError(
+                f"{name} of {owner} is {describe(tensor)}, expected {describe(sent)}"
             )
-            raise RefusedError(f"{name} of {what} is {have}, not {want}")
-        finite = torch.isfinite(tensor)
-        if not bool((finite | as_sent(tensor, wanted[name]) if constants else finite).all()):
-            raise RefusedError(f"{name} of {what} is not finite")
+        valid = torch.isfinite(tensor)
+        if allow_unchanged:
+            valid = valid | unchanged(tensor, sent)
+        if not bool(valid.all()):
+            raise RefusedError(f"{name} of {owner} is not finite")
         if name.endswith("running_var") and bool((tensor < 0).any()):
-            raise RefusedError(f"{name} of {what} is a variance below 0")
+            raise RefusedError(f"{name} of {owner} is a negative variance")
 
 
-def as_sent(tensor: Tensor, sent: Tensor) -> Tensor:
-    """Where it has the value that was sent."""
+def describe(tensor: Tensor) -> str:
+    """Return dtype and shape of a tensor."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def unchanged(tensor: Tensor, sent: Tensor) -> Tensor:
+    """Return a mask of the elements that have the value that was sent."""
     return (tensor == sent) | (tensor.isnan() & sent.isnan())
 
 
-def read_tally(told: Any, held: int, classes: int, party: int) -> Tally:
-    """What a site counted on the samples that it holds out, or RefusedError: numbers that cannot be true together."""
-    told = told if isinstance(told, dict) else {}
-    loss, counts = told.get("loss"), {key: told.get(key) for key in COUNTS}
-    if isinstance(loss, float) and not math.isfinite(loss):
-        raise NotFiniteError("its loss is not finite")
-    if not isinstance(loss, int | float) or not is_number(loss, 0, WORST * held):
-        raise RefusedError(f"it says the sum of its losses is {clean(str(loss))}")
-    for key, of in counts.items():
-        whole = isinstance(of, list) and all(type(n) is int and 0 <= n <= held for n in of)
-        if not whole or len(of) != classes:
-            raise RefusedError(
-                f"of {key} it says {clean(str(of))}, not a whole number for each of {classes} classes"
-            )
-        if key != "hits" and sum(of) != held:
-            raise RefusedError(f"it counts {sum(of)} {key}, and holds out {held} samples")
-    actual, predicted, hits = counts.values()
-    if any(right > min(pair) for right, *pair in zip(hits, actual, predicted, strict=True)):
+def read_site(content: RecordDict, parties: int) -> schema.SiteRecord:
+    """Return what a site reports about itself; `parties` is the number of parties."""
+    site, _ = decode(content, schema.SiteRecord, "description")
+    check_site(site, parties)
+    return msgspec.structs.replace(site, name=sanitize(site.name))
+
+
+def check_site(site: schema.SiteRecord, parties: int) -> None:
+    """Check the numbers that a site reports about itself, from a message or from partition.json."""
+    if site.party >= parties:
         raise RefusedError(
-            "of a class it says that more samples are right than there are, or were taken for it"
+            f"it claims to be party {site.party}; parties are numbered 0 to {parties - 1}"
         )
-    return Tally(float(loss), actual, predicted, hits, {party: (sum(hits), held)})
+    if any(side >= MAX_SIDE for side in site.shape):
+        raise RefusedError(f"party {site.party} reports samples of an impossible shape")
+    plausible = all(count < MAX_SAMPLES for count in site.counts)
+    if not plausible or len(site.counts) != len(site.classes) or sum(site.counts) == 0:
+        raise RefusedError(
+            f"party {site.party} must report one sample count for each of its "
+            f"{len(site.classes)} classes, not all 0"
+        )
+    for size in (site.held_out, site.validation):
+        if size >= MAX_SAMPLES:
+            raise RefusedError(f"party {site.party} reports {size} held-out samples")
+    if site.moments is not None:
+        read_moments(site)
+
+
+def read_moments(site: schema.SiteRecord) -> Moments:
+    """Return the sums that a site shares for standardisation: a count, and a value per feature."""
+    shape = tuple(site.shape)
+    features = math.prod(statistics_shape(shape))
+    values = math.prod(shape) // features * sum(site.counts)  # values per feature
+    moments = site.moments
+    if moments is not None and moments.number == values:
+        mean = torch.tensor(moments.mean, dtype=torch.float64)
+        squares = torch.tensor(moments.squares, dtype=torch.float64)
+        std = (squares / max(1, moments.number)).sqrt()  # NaN if squares are negative
+        fits = mean.shape == squares.shape == (features,)
+        if fits and fits_float32(mean) and fits_float32(std):
+            return Moments(moments.number, mean, squares)
+    raise RefusedError(
+        f"party {site.party} must report number, mean and squares of its features: {values} values "
+        f"for each of {features} features, finite, squares >= 0"
+    )
+
+
+def fits_float32(values: Tensor) -> bool:
+    """Return True if all values are finite in float32."""
+    return bool((values.abs() <= torch.finfo(torch.float32).max).all())
+
+
+def read_evaluation(
+    content: RecordDict, party: int, sizes: Mapping[str, int], classes: int
+) -> dict[str, Tally]:
+    """Return what a party counted on each evaluation set; `sizes` are its numbers of samples.
+
+    Sets without samples are left out.
+    """
+    header, _ = decode(content, EvaluationHeader, "evaluation")
+    check_value("party", header.party, party)
+    counts = {"test": header.test, "validation": header.validation}
+    tallies = {}
+    for name, size in sizes.items():
+        if size > 0:
+            tallies[name] = check_counts(name, counts[name], size, classes)
+            tallies[name].parties[party] = (sum(tallies[name].hits), size)
+    return tallies
+
+
+def check_counts(name: str, counts: EvaluationCounts | None, size: int, classes: int) -> Tally:
+    """Return the counts of an evaluation set, or raise RefusedError if they cannot be true."""
+    if counts is None:
+        raise RefusedError(f"it reports no counts for its {size} {name} samples")
+    if not math.isfinite(counts.loss):
+        raise NotFiniteError("its loss is not finite")
+    if not 0 <= counts.loss <= MAX_MEAN_LOSS * size:
+        raise RefusedError(f"it reports {counts.loss} as the sum of its losses")
+    for key in COUNTS:
+        check_class_counts(key, getattr(counts, key), size, classes)
+    for actual, predicted, hits in zip(counts.actual, counts.predicted, counts.hits, strict=True):
+        if hits > min(actual, predicted):
+            raise RefusedError(
+                "it reports more correct samples of a class than samples or predictions of it"
+            )
+    return Tally(
+        loss=counts.loss,
+        actual=counts.actual,
+        predicted=counts.predicted,
+        hits=counts.hits,
+        parties={},
+    )
+
+
+def check_class_counts(key: str, counts: list[int], size: int, classes: int) -> None:
+    """Check one list of sample counts per class."""
+    in_range = all(0 <= count <= size for count in counts)
+    if not in_range or len(counts) != classes:
+        raise RefusedError(
+            f"{key} must be an integer from 0 to {size} for each of {classes} classes, "
+            f"got {sanitize(str(counts))}"
+        )
+    if key != "hits" and sum(counts) != size:
+        raise RefusedError(
+            f"its {key} counts sum to {sum(counts)}, but it holds out {size} samples"
+        )
+
+
+def sanitize(text: str) -> str:
+    """Return a site's text in a form that is safe to show.
+
+    It has one line and a bounded length, contains nothing that controls a terminal, and cannot be
+    mistaken for a RunEvent.
+    """
+    printable = "".join(c if c.isprintable() else " " for c in text[: MAX_TEXT + 1])
+    printable = re.sub(f"@+(?={MARKER[1:]})", "", printable)
+    if len(printable) > MAX_TEXT:
+        return printable[:MAX_TEXT] + "..."
+    return printable
+
+
+def format_event(event: RunEvent) -> str:
+    """Return an event as a line for the server's log."""
+    return f"{MARKER} {json.dumps(msgspec.to_builtins(event))}"
+
+
+def parse_event(line: str) -> RunEvent | None:
+    """Return the event in a line of the server's log, or None if there is none."""
+    if line.startswith(f"{MARKER} "):
+        with contextlib.suppress(ValueError, msgspec.ValidationError):
+            return msgspec.convert(json.loads(line.removeprefix(MARKER)), RunEvent)
+    return None

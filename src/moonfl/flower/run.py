@@ -1,7 +1,6 @@
-"""`moonfl flower run`: start a training at the SuperLink, follow it, and fail when it fails."""
+"""`moonfl flower run`: start a run at the SuperLink, follow its log, and fail if it fails."""
 
 import collections
-import contextlib
 import json
 import os
 import re
@@ -15,131 +14,131 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..api import experiments as api
 from ..errors import InputError, Interrupted, RunError, notify
 from ..experiment import Experiment, from_toml, read_toml
 from ..runs.directory import holds_run
-from .init import CONNECTION, NAME, check_path, connect
-from .protocol import MARK
-from .server import FAILURES, HERE
+from .init import CONNECTION, DEPLOYMENT_FILE, check_path, write_connection
+from .protocol import parse_event
+from .server import FAILURES, SERVER_DEVICE
 
-KEPT = 15  # lines of Flower's own that are shown when a run fails without a word of ours
-FRAME = "╭╮╰╯│─ \n"  # what Flower draws around its errors
+TAIL = 15  # lines of Flower's log that are shown if a run fails without a RunEvent
+FRAME = "╭╮╰╯│─ \n"  # characters that Flower draws around its errors
 
 
-def experiment_of(folder: Path) -> Experiment:
-    if not (folder / NAME).exists():
+def read_experiment(folder: Path) -> Experiment:
+    """Return the experiment of a deployment, and make its own modules importable."""
+    if not (folder / DEPLOYMENT_FILE).exists():
         raise InputError(
-            f"{folder} is no deployment: there is no {NAME} in it; `moonfl flower init` makes one"
+            f"{folder} is not a deployment: it has no {DEPLOYMENT_FILE}; "
+            "create one with `moonfl flower init`"
         )
-    sys.path.insert(0, str((folder / "app").resolve()))  # where its own method or model is
-    return from_toml(folder / "app" / "experiment.toml", HERE)
+    sys.path.insert(0, str((folder / "app").resolve()))
+    return from_toml(folder / "app" / "experiment.toml", SERVER_DEVICE)
 
 
-def run(folder: Path, out: Path, changes: dict[str, Any], watch: api.Watch) -> dict[str, Any]:
-    """What the run said when it was done. `changes` are of the [tool.flwr.app.config] of the app."""
+def run(folder: Path, out: Path, changes: dict[str, Any], watch: api.Watch) -> str:
+    """Start a run, follow it to its end and return its summary.
+
+    `changes` override values of [tool.flwr.app.config] in the app's pyproject.toml.
+    """
     if not changes.get("resume") and holds_run(out):
         raise InputError(
-            f"{out} already holds a run; --resume goes on with it, another --out keeps it"
+            f"{out} already contains a run; use --resume to continue it, or another --out"
         )
     check_path(out)
-    home, config = connect(folder, reached(folder)), changes | {"out": str(out.resolve())}
-    command = [
-        flwr(),
-        "run",
-        str((folder / "app").resolve()),
-        CONNECTION,
-        "--stream",
-        "--run-config",
-        " ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in config.items()),
-    ]
-    quiet = {"FLWR_HOME": str(home), "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+    home = write_connection(folder, find_server(folder))
+    config = changes | {"out": str(out.resolve())}
+    pairs = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in config.items()]
+    app = str((folder / "app").resolve())
+    command = [flwr(), "run", app, CONNECTION, "--stream", "--run-config", " ".join(pairs)]
+    plain = {"FLWR_HOME": str(home), "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
     with subprocess.Popen(
         command,
         cwd=home,
-        env=os.environ | quiet,
+        env=os.environ | plain,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     ) as process:
-        followed = Followed(watch)
+        log = RunLog(watch)
         try:
-            return followed.to_the_end(process.stdout or [])
+            return log.follow(process.stdout or [])
         except KeyboardInterrupt:
-            raise Interrupted(followed.way_out(home)) from None
+            raise Interrupted(log.interruption(home)) from None
         finally:
             process.terminate()
 
 
 def flwr() -> str:
-    """Flower's command: that of this installation."""
-    beside = Path(sys.executable).with_name("flwr")
-    found = str(beside) if beside.exists() else shutil.which("flwr")
-    if found is None:
+    """Return the path of Flower's command, preferably of this installation."""
+    installed = Path(sys.executable).with_name("flwr")
+    path = str(installed) if installed.exists() else shutil.which("flwr")
+    if path is None:
         raise RunError(
-            "Flower's command flwr is neither beside this Python nor on the PATH; install moonfl[flower]"
+            "Flower's command flwr is neither next to this Python nor on the PATH; "
+            "install moonfl[flower]"
         )
-    return found
+    return path
 
 
-def reached(folder: Path) -> str:
-    """Where the SuperLink is, if it answers."""
-    address = str(read_toml(folder / NAME).get("address"))
+def find_server(folder: Path) -> str:
+    """Return the address of the SuperLink after checking that it accepts connections."""
+    address = str(read_toml(folder / DEPLOYMENT_FILE).get("address"))
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except (OSError, ValueError) as error:
-        start = folder / "server" / "start.sh"
-        raise RunError(f"no SuperLink answers at {address} ({error}); {start} starts it") from None
+        script = folder / "server" / "start.sh"
+        raise RunError(
+            f"no SuperLink answers at {address} ({error}); start it with {script}"
+        ) from None
     return address
 
 
-def own_words(line: str) -> dict[str, Any] | None:
-    """What the run itself tells by a line, if it does."""
-    with contextlib.suppress(ValueError):
-        if line.startswith(f"{MARK} ") and isinstance(
-            told := json.loads(line.removeprefix(MARK)), dict
-        ):
-            return told
-    return None
-
-
 @dataclass
-class Followed:
-    """Flower's log of a run, as it comes."""
+class RunLog:
+    """The log of a run as Flower streams it."""
 
     watch: api.Watch
-    number: str = ""  # by which Flower knows the run
-    last: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=KEPT))
+    number: str = ""  # Flower's id of the run
+    tail: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=TAIL))
 
-    def to_the_end(self, lines: Iterable[str]) -> dict[str, Any]:
-        """Facts to `watch`, our own words to the person, and the end: what was done, or an error."""
+    def follow(self, lines: Iterable[str]) -> str:
+        """Pass round records to `watch` and messages to the user until the run ends.
+
+        Return its summary, or raise its error.
+        """
         for line in lines:
-            message = own_words(line)
-            if message is None:
-                self._hear(line.strip(FRAME))
-            elif "fact" in message:
-                self.watch(message["fact"])
-            elif "done" in message:
-                done: dict[str, Any] = message["done"]
-                return done
-            elif "error" in message:
-                raise FAILURES[message["failure"]](message["error"])
+            event = parse_event(line)
+            if event is None:
+                self._show(line.strip(FRAME))
+            elif event.round is not None:
+                self.watch(msgspec.to_builtins(event.round))
+            elif event.error is not None:
+                raise FAILURES[event.failure](event.error)
+            elif event.summary is not None:
+                return event.summary
         raise RunError(
-            f"Flower ended the run before it was done. Its last words: {' '.join(self.last)}"
+            f"Flower ended the run before it was finished. Its last lines: {' '.join(self.tail)}"
         )
 
-    def _hear(self, line: str) -> None:
+    def _show(self, line: str) -> None:
+        """Store a line of Flower's log, and print it if it is a message of moonfl."""
         if line:
-            self.last.append(line)
+            self.tail.append(line)
         started = re.search(r"started run (\d+)", line)
-        self.number = started[1] if started else self.number
-        _, ours, words = line.partition("moonfl: ")
-        if ours:
-            notify(ours + words)
+        if started:
+            self.number = started[1]
+        _, prefix, message = line.partition("moonfl: ")
+        if prefix:
+            notify(prefix + message)
 
-    def way_out(self, home: Path) -> str:
+    def interruption(self, home: Path) -> str:
+        """Return what the user should know after Ctrl-C."""
         if not self.number:
             return "interrupted before the run was started"
         stop = f"FLWR_HOME={shlex.quote(str(home))} flwr stop {self.number} {CONNECTION}"
-        return f"no longer followed; the training goes on at the server, `{stop}` stops it"
+        return f"no longer followed; training continues at the server, `{stop}` stops it"

@@ -1,14 +1,16 @@
-"""The ServerApp of a deployment: federation.run over the sites that are there, told in lines that can be followed."""
+"""The ServerApp of a deployment: start or resume a run over the connected sites.
 
-import contextlib
+The run prints RunEvents (protocol.py) in Flower's log, which `moonfl flower run` follows.
+"""
+
 import hashlib
-import json
 import sys
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from flwr.app import Context
 from flwr.clientapp import ClientApp
@@ -24,6 +26,7 @@ from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
 from ..experiment import Experiment, from_toml
 from ..models.encoders import ENCODERS
+from ..runs import schema
 from ..runs.checkpoint import fingerprint
 from ..runs.directory import PARTITION
 from ..runs.recorder import Result
@@ -31,147 +34,166 @@ from ..runs.states import States
 from ..runs.summary import summarise_result
 from ..task import Task, check_model, hash_examples, make_builder
 from .client import Site, client_app
-from .engine import Sites
-from .membership import Roll, Rules
-from .protocol import MARK, Facts, RefusedError, check_site, moments_of
+from .engine import SiteEngine
+from .membership import Membership, Rules
+from .protocol import RefusedError, RunEvent, check_site, format_event, read_moments
 from .site import read_site
 
 FAILURES: dict[str, type[InputError | RunError]] = {
     "input": InputError,
     "divergence": DivergenceError,
     "run": RunError,
-}
-HERE = {"device": "cpu"}  # whatever the experiment was laid out with: sites say theirs in site.toml
-CONFIG = (
-    "out",
-    "resume",
-    "previous",
-    "test",
-    "secrets",
-)  # keys of an app's config beside the Rules
+}  # RunEvent.failure -> exception
+SERVER_DEVICE = {"device": "cpu"}  # replaces the experiment's; each site sets its own in site.toml
+RUN_KEYS = ("out", "resume", "previous", "test", "secrets")  # of the app's config, with the Rules
 
 
 @dataclass(frozen=True)
-class AtSites(Task):
-    """A task whose training data are elsewhere; what is known of them is what the sites said."""
+class SiteTask(Task):
+    """A task whose training data are at the sites; the server knows only what they report."""
 
     run: str = ""
-    sites: tuple[Facts, ...] = ()
+    sites: tuple[schema.SiteRecord, ...] = ()
 
-    def partition_record(self) -> Facts:
-        hashes = "".join(facts["sha256"] for facts in self.sites)
-        return {
-            "classes": list(self.classes),
-            "counts": [facts["counts"] for facts in self.sites],
-            "names": list(self.names),
-            "sha256": hashlib.sha256(hashes.encode()).hexdigest(),
-            "run": self.run,
-            "sites": list(self.sites),
-            "test": hash_test_set(self.test),
-        }
+    def partition_record(self) -> dict[str, Any]:
+        """Return the sites' descriptions, with a hash that tells whether the data are unchanged."""
+        hashes = "".join(site.sha256 for site in self.sites)
+        record = schema.PartitionRecord(
+            classes=list(self.classes),
+            counts=[site.counts for site in self.sites],
+            names=list(self.names),
+            sha256=hashlib.sha256(hashes.encode()).hexdigest(),
+            run=self.run,
+            sites=list(self.sites),
+            test=hash_test_set(self.test),
+        )
+        values: dict[str, Any] = msgspec.to_builtins(record)
+        return values
 
 
 def server_app(experiment: Path) -> ServerApp:
+    """Return the ServerApp of a deployment; `experiment` is its experiment.toml."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        """The run, and a last line that says how it ended."""
-        config = dict(context.run_config)
-
-        def tell(line: Facts) -> None:
-            # One write, so that nobody's words come between; it begins a line of its own whatever came before.
-            sys.stdout.write(f"\n{MARK} {json.dumps(line)}\n")
-            sys.stdout.flush()
+        def watch(record: dict[str, Any]) -> None:
+            emit(RunEvent(round=msgspec.convert(record, schema.RoundRecord)))
 
         try:
-            result = serve(
-                grid, from_toml(experiment, HERE), config, lambda fact: tell({"fact": fact})
-            )
-        except (InputError, RunError) as error:
-            failure = next(name for name, kind in FAILURES.items() if isinstance(error, kind))
-            tell({"error": str(error), "failure": failure})
+            exp = from_toml(experiment, SERVER_DEVICE)
+            result = serve(grid, exp, dict(context.run_config), watch)
+        except DivergenceError as error:
+            emit(RunEvent(error=str(error), failure="divergence"))
             raise
-        tell({"done": {"told": summarise_result(result)}})
+        except InputError as error:
+            emit(RunEvent(error=str(error), failure="input"))
+            raise
+        except RunError as error:
+            emit(RunEvent(error=str(error), failure="run"))
+            raise
+        emit(RunEvent(summary=summarise_result(result)))
 
     return app
 
 
-def site_app(experiment: Path) -> ClientApp:
-    """The ClientApp of a site whose SuperNode was started with the path of its site.toml in its node-config."""
+def emit(event: RunEvent) -> None:
+    """Print an event on its own line, in one write: no other output may come between."""
+    sys.stdout.write(f"\n{format_event(event)}\n")
+    sys.stdout.flush()
 
-    def site_of(context: Context) -> tuple[Experiment, Site]:
+
+def site_app(experiment: Path) -> ClientApp:
+    """Return the ClientApp of a site, whose path of site.toml is in the node-config."""
+
+    def make_site(context: Context) -> tuple[Experiment, Site]:
         path = context.node_config.get("site")
         if not isinstance(path, str):
             raise InputError(
-                "this SuperNode's --node-config names no site.toml; the start.sh of a site does"
+                "the --node-config of this SuperNode does not name a site.toml; "
+                "start it with the site's start.sh"
             )
-        return read_site(Path(path), from_toml(experiment, HERE))
+        return read_site(Path(path), from_toml(experiment, SERVER_DEVICE))
 
-    return client_app(site_of)
+    return client_app(make_site)
 
 
 def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: api.Watch) -> Result:
-    """A new run over all sites, or one that goes on with those that are there."""
+    """Run an experiment over all sites, or resume a run with those that are connected."""
     rules = check_config(exp, config)
-    out, previous = Path(config["out"]), bool(config.get("previous"))
+    out = Path(config["out"])
     stored = read_stored(out, exp) if config.get("resume") else None
     test = read_test(str(config.get("test", "")))
-    judge = hash_test_set(test.train if test is not None else None)
-    if stored is not None and stored.get("test", judge) != judge:
-        was = "a test set at the server, and this is not it" if stored["test"] else "the sites"
-        raise InputError(
-            f"the models of {out} were judged by {was}; --test must be as it was when the run began"
-        )
-    secrets = tuple(filter(None, map(str.strip, str(config.get("secrets", "")).split(","))))
-    if secrets and len(secrets) != exp.parties:
-        raise InputError(
-            f"app/pyproject.toml has the secrets of {len(secrets)} sites, app/experiment.toml has parties={exp.parties}"
-        )
-    roll = Roll(
-        grid, exp.parties, rules, dict(enumerate(stored["sites"])) if stored else {}, secrets
+    if stored is not None:
+        check_same_test(stored, test, out)
+    membership = Membership(
+        grid=grid, parties=exp.parties, rules=rules, secrets=read_secrets(exp, config)
     )
-    if stored is not None:
-        roll.begun = True
-        roll.wait_for(
-            lambda present: len(present) >= rules.min_parties,
-            f"and a round needs {rules.min_parties}",
-        )
+    if stored is None:
+        run = uuid.uuid4().hex
+        start_membership(membership)
     else:
-        roll.wait_for(
-            lambda present: len(present) == exp.parties,
-            "and a run begins when all have been compared",
-        )
-        roll.begin()
-    run = stored["run"] if stored is not None else uuid.uuid4().hex
-    task = make_task(exp, roll, run, test)
+        run = stored.run or ""
+        restore_membership(membership, stored)
+    task = make_task(exp, membership, run, test)
 
-    def engine(exp: Experiment, task: Task, states: States) -> Sites:
-        return Sites(exp, task, states, roll, run)
+    def engine(exp: Experiment, task: Task, states: States) -> SiteEngine:
+        return SiteEngine(exp=exp, task=task, states=states, membership=membership, run=run)
 
-    if stored is not None:
-        return api.resume(out, previous=previous, task=task, watch=watch, engine=engine)
-    return api.run(exp, out, task=task, watch=watch, engine=engine)
+    if stored is None:
+        return api.run(exp, out, task=task, watch=watch, engine=engine)
+    previous = bool(config.get("previous"))
+    return api.resume(out, previous=previous, task=task, watch=watch, engine=engine)
 
 
 def check_config(exp: Experiment, config: dict[str, Any]) -> Rules:
+    """Check the [tool.flwr.app.config] of the app, and return the rules in it."""
+    allowed = [*RUN_KEYS, *settings.names(Rules)]
     for key in config:
-        if key not in CONFIG and key not in settings.names(Rules):
-            raise unknown("key of [tool.flwr.app.config]", key, [*CONFIG, *settings.names(Rules)])
-    rules = settings.build(
-        Rules, {key: value for key, value in config.items() if key not in CONFIG}, ""
-    )
+        if key not in allowed:
+            raise unknown("key of [tool.flwr.app.config]", key, allowed)
+    values = {key: value for key, value in config.items() if key not in RUN_KEYS}
+    rules = settings.build(Rules, values, "")
     if rules.min_parties > exp.parties:
         raise InputError(
-            f"min_parties={rules.min_parties} of {exp.parties} parties can never answer"
+            f"min_parties={rules.min_parties} is more than the {exp.parties} parties there are"
         )
     if not config.get("out"):
         raise InputError("out, the run directory, is not set; `moonfl flower run` sets it")
     return rules
 
 
+def read_secrets(exp: Experiment, config: dict[str, Any]) -> tuple[str, ...]:
+    """Return the sha256 of each party's secret from the app's config; empty if there are none."""
+    words = str(config.get("secrets", "")).split(",")
+    secrets = tuple(word.strip() for word in words if word.strip())
+    if secrets and len(secrets) != exp.parties:
+        raise InputError(
+            f"app/pyproject.toml has the secrets of {len(secrets)} sites, "
+            f"but app/experiment.toml has parties={exp.parties}"
+        )
+    return secrets
+
+
+def start_membership(membership: Membership) -> None:
+    """Wait until all sites of a new run are connected, and compare them."""
+    membership.wait_for(
+        lambda present: len(present) == membership.parties,
+        "and a run starts when all have been compared",
+    )
+    membership.start()
+
+
+def restore_membership(membership: Membership, stored: schema.PartitionRecord) -> None:
+    """Take the sites of a stored run, and wait until enough of them are connected."""
+    membership.sites = dict(enumerate(stored.sites or []))
+    membership.started = True
+    needed = membership.rules.min_parties
+    membership.wait_for(lambda present: len(present) >= needed, f"and a round needs {needed}")
+
+
 def read_test(path: str) -> Dataset | None:
-    """The samples of the server's own that models are judged on, an .npz file, where it has one."""
+    """Return the server's own test set from an .npz file, if `path` is set, as `train`."""
     if not path:
         return None
     data = read_npz(Path(path))
@@ -179,24 +201,39 @@ def read_test(path: str) -> Dataset | None:
 
 
 def hash_test_set(test: Examples | None) -> str:
-    return hash_examples(test) if test is not None and len(test.y) > 0 else ""
+    """Return the hash of the server's test set; empty if it has none."""
+    if test is None or len(test.y) == 0:
+        return ""
+    return hash_examples(test)
 
 
-def make_task(exp: Experiment, roll: Roll, run: str, test: Dataset | None) -> AtSites:
-    """What the sites have in common; `test` is the server's own, where it has one."""
-    sites = tuple(roll.known[i] for i in range(exp.parties))
-    shape, classes = tuple(sites[0]["shape"]), tuple(sites[0]["classes"])
+def check_same_test(stored: schema.PartitionRecord, test: Dataset | None, out: Path) -> None:
+    """Check that a resumed run has the test set it started with."""
+    sha256 = hash_test_set(None if test is None else test.train)
+    if stored.test is None or stored.test == sha256:  # None: a run of an old version
+        return
+    before = "on another test set at the server" if stored.test else "by the sites"
+    raise InputError(
+        f"the models of {out} were evaluated {before}; "
+        "--test must be the same as when the run started"
+    )
+
+
+def make_task(exp: Experiment, membership: Membership, run: str, test: Dataset | None) -> SiteTask:
+    """Build the task of a run over sites; `test` is the server's test set if it has one."""
+    sites = tuple(membership.sites[i] for i in range(exp.parties))
+    shape, classes = tuple(sites[0].shape), tuple(sites[0].classes)
     check_names("a class", classes)
-    dtype = next((d for d in (torch.uint8, torch.float32) if str(d) == sites[0]["dtype"]), None)
+    dtype = next((d for d in (torch.uint8, torch.float32) if str(d) == sites[0].dtype), None)
     if dtype is None:
         raise InputError(
-            f"the sites have samples of type {sites[0]['dtype']}; only bytes and float32 are known here"
+            f"the sites have samples of type {sites[0].dtype}; only bytes and float32 are known here"
         )
     network = make_builder(exp, shape, dtype, len(classes))
     check_model(network, exp.model not in ENCODERS)
     try:
         shared = (
-            mean_and_std([moments_of(facts) for facts in sites], shape)
+            mean_and_std([read_moments(facts) for facts in sites], shape)
             if network.standardises
             else None
         )
@@ -209,17 +246,17 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: Dataset | None) -> At
             raise InputError(
                 f"--test has not the shape {list(shape)}, the type {dtype} and the classes of the sites"
             )
-    elif not any(facts["held_out"] for facts in sites):
+    elif not any(facts.held_out for facts in sites):
         raise InputError(
             "no site holds data out and the server has no test set: nobody could judge the model"
         )
-    if exp.validation is not None and not any(facts["validation"] for facts in sites):
+    if exp.validation is not None and not any(facts.validation for facts in sites):
         raise InputError(
             f"no site has samples enough to keep a share of {exp.validation:g} apart; raise validation"
         )
     preparation = source(exp.dataset).preparation or default_preparation(dtype, len(shape))
-    names = tuple(facts["name"] for facts in sites)
-    return AtSites(
+    names = tuple(facts.name for facts in sites)
+    return SiteTask(
         network.build,
         (),
         held,
@@ -234,20 +271,25 @@ def make_task(exp: Experiment, roll: Roll, run: str, test: Dataset | None) -> At
     )
 
 
-def read_stored(out: Path, exp: Experiment) -> Facts:
-    """What a run that goes on wrote of its sites when it began."""
+def read_stored(out: Path, exp: Experiment) -> schema.PartitionRecord:
+    """Return what a run over sites stored about them when it started."""
     if fingerprint(api.experiment_of(out)) != fingerprint(exp):
-        raise InputError(f"{out} is a run of another experiment.toml than the app's")
-    with contextlib.suppress(
-        OSError, ValueError, KeyError, TypeError, AttributeError, RefusedError
-    ):
-        stored: Facts = json.loads((out / PARTITION).read_bytes())
-        for facts in stored["sites"]:
-            facts.setdefault("features", [])  # as of a run that began before they were told
-        if [check_site(facts, exp.parties) for facts in stored["sites"]] == list(
-            range(exp.parties)
-        ):
-            return stored | {"run": str(stored["run"])}
-    raise InputError(
-        f"{out / PARTITION} is damaged, or not a deployment's: it does not say which sites the run has"
-    )
+        raise InputError(f"{out} is a run of another experiment than app/experiment.toml")
+    path = out / PARTITION
+    try:
+        stored = schema.decode(path.read_bytes(), schema.PartitionRecord, str(path))
+        sites = stored.sites or []
+        for site in sites:
+            check_site(site, exp.parties)
+    except (OSError, InputError, RefusedError) as error:
+        raise damaged_partition(path, str(error)) from None
+    if [site.party for site in sites] != list(range(exp.parties)):
+        raise damaged_partition(path, f"it lists {len(sites)} of {exp.parties} sites")
+    if not stored.run:
+        raise damaged_partition(path, "it has no run id")
+    return stored
+
+
+def damaged_partition(path: Path, reason: str) -> InputError:
+    """Return the error for a partition.json that does not describe a run over sites."""
+    return InputError(f"{path} is damaged or does not belong to a run over sites: {reason}")

@@ -1,4 +1,8 @@
-"""`moonfl flower simulate`: an experiment on Flower's simulation engine, Ray, to the embedded engine's bits."""
+"""`moonfl flower simulate`: an experiment on Flower's simulation engine, which runs on Ray.
+
+The parties are ClientApps in Ray's processes. The result is bit-identical to that of the embedded
+engine. Party states are stored in the run directory, which all processes share.
+"""
 
 import functools
 import logging
@@ -21,11 +25,12 @@ from ..runs.site_states import SiteStates
 from ..runs.states import States
 from ..task import Task, hash_examples, make_task, with_party_count
 from .client import Site, client_app
-from .engine import Sites
-from .membership import Roll, Rules
+from .engine import SiteEngine
+from .membership import Membership, Rules
 
-HOUR, WEEK = 3600.0, 7 * 86400.0
-RUN = "simulation"  # its states lie in the folder of the run, so no other name is needed
+HOUR = 3600.0  # seconds
+WEEK = 7 * 24 * HOUR
+RUN_ID = "simulation"  # states are in the folder of the run, so the id need not be unique
 
 
 def simulate(
@@ -36,35 +41,31 @@ def simulate(
     task: Task | None = None,
     workers: int | None = None,
     ray_address: str | None = None,
-    watch: api.Watch = lambda fact: None,
+    watch: api.Watch = lambda record: None,
 ) -> Result:
-    """Like api.run, by ClientApps on Ray. On a cluster (`ray_address`) every machine must see `out` and the data."""
+    """Run an experiment like api.run, with the parties as ClientApps on Ray.
+
+    On a cluster (`ray_address`) every machine must have access to `out` and to the data.
+    """
     task = task or make_task(exp)
     exp = with_party_count(exp, task)
     results: list[Result | BaseException] = []
-    stop, server = threading.Event(), ServerApp()
+    stop = threading.Event()
+    server = ServerApp()
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        def engine(exp: Experiment, task: Task, states: States) -> Sites:
-            return simulated_sites(grid, exp, task, states, out, stop)
+        def engine(exp: Experiment, task: Task, states: States) -> SiteEngine:
+            return simulation_engine(grid, exp, task, states, out=out, stop=stop)
 
         try:
             results.append(api.run(exp, out, force=force, task=task, watch=watch, engine=engine))
         except BaseException as error:
             results.append(error)
 
-    where: dict[str, str | int] = (
-        {"address": ray_address} if ray_address else {"num_cpus": workers or num_cores()}
-    )
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
-    backend: Any = {
-        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-        "init_args": where | quiet,
-    }
-    client = client_app(
-        functools.partial(simulated_site, exp, out.resolve() / CHECKPOINT), private=False
-    )
+    make_site = functools.partial(simulation_site, exp, out.resolve() / CHECKPOINT)
+    client = client_app(make_site, private=False)
+    backend = backend_config(workers, ray_address)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -73,34 +74,70 @@ def simulate(
         except RuntimeError as error:
             raise RunError(f"Flower's simulation failed: {error.__cause__ or error}") from None
         finally:
-            stop.set()  # Flower's thread of the server outlives it otherwise
+            stop.set()  # otherwise Flower's server thread would continue
     if not results:
-        raise RunError("Flower's simulation ended before the run did")
+        raise RunError("Flower's simulation ended before the run was finished")
     if isinstance(results[0], BaseException):
         raise results[0]
     return results[0]
 
 
-def simulated_sites(
-    grid: Grid, exp: Experiment, task: Task, states: States, out: Path, stop: threading.Event
-) -> Sites:
-    """Every party must answer: nothing is lost on the way, so a failure is a fault of the run's own."""
-    rules = Rules(WEEK, exp.parties, wait=120.0, attempts=1, query=HOUR)
-    roll = Roll(grid, exp.parties, rules, tell=lambda line: None, stop=stop)
-    roll.wait_for(lambda present: len(present) == exp.parties, "and a simulation needs all of them")
-    for i, facts in roll.known.items():
-        if facts["sha256"] != hash_examples(task.parties[i], *task.held_out.values()):
-            raise RunError(f"party {i} has other data where it is simulated than here")
-    return Sites(exp, task, states, roll, RUN, SiteStates(out / CHECKPOINT, remove_old=False))
+def backend_config(workers: int | None, ray_address: str | None) -> Any:
+    """Return the configuration of Ray: an existing cluster, or this machine's cores."""
+    arguments: dict[str, str | int | bool] = {
+        "include_dashboard": False,
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
+    if ray_address:
+        arguments["address"] = ray_address
+    else:
+        arguments["num_cpus"] = workers or num_cores()
+    return {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": arguments}
 
 
-def simulated_site(exp: Experiment, folder: Path, context: Context) -> tuple[Experiment, Site]:
+def simulation_engine(
+    grid: Grid,
+    exp: Experiment,
+    task: Task,
+    states: States,
+    *,
+    out: Path,
+    stop: threading.Event,
+) -> SiteEngine:
+    """Return the engine of a simulation.
+
+    Every party must answer at once: no network is involved, so a failure is an error of the run.
+    """
+    rules = Rules(deadline=WEEK, min_parties=exp.parties, wait=120.0, attempts=1, query=HOUR)
+    membership = Membership(grid, exp.parties, rules, log=lambda line: None, stop=stop)
+    membership.wait_for(
+        lambda present: len(present) == exp.parties, "and a simulation needs all of them"
+    )
+    for i, site in membership.sites.items():
+        if site.sha256 != hash_examples(task.parties[i], *task.held_out.values()):
+            raise RunError(f"the data of party {i} differ between its process and this one")
+    return SiteEngine(
+        exp=exp,
+        task=task,
+        states=states,
+        membership=membership,
+        run=RUN_ID,
+        site_states=SiteStates(out / CHECKPOINT, remove_old=False),
+    )
+
+
+def simulation_site(exp: Experiment, folder: Path, context: Context) -> tuple[Experiment, Site]:
+    """Return the site of a simulated party; `folder` has the states of all parties."""
     party = int(context.node_config["partition-id"])
     states = SiteStates(folder, remove_old=False)
-    return exp, Site(party, f"party {party}", task_of(exp), lambda run: states)
+    site = Site(
+        party=party, name=f"party {party}", task=cached_task(exp), states=lambda run: states
+    )
+    return exp, site
 
 
 @functools.lru_cache(maxsize=1)
-def task_of(exp: Experiment) -> Task:
-    """Read once by each process."""
+def cached_task(exp: Experiment) -> Task:
+    """Return the task of an experiment; each process reads the data once."""
     return make_task(exp)

@@ -1,4 +1,4 @@
-"""A site of a deployment: its site.toml, its own data, and nobody else's."""
+"""A site of a deployment: its site.toml and its own data."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,38 +25,42 @@ from .client import Site
 
 @dataclass(frozen=True)
 class SiteConfig:
-    """What site.toml says. Paths are taken from where that file is."""
+    """The contents of site.toml. Paths are relative to the folder of that file."""
 
-    party: int = setting(0, "which party this site is, from 0", low=0)
-    name: str = setting("", "what others may call it")
+    party: int = setting(0, "the party that this site is, from 0", low=0)
+    name: str = setting("", "name of the site in logs and reports")
     data: str = setting(
         "data.npz",
-        "an .npz or .csv file, a folder of tables, of images per class, or of CIFAR-10 batches",
+        "an .npz or .csv file, or a folder: of tables, of images per class, of CIFAR-10 batches",
     )
     holdout: float = setting(
-        0.2, "the share held out for evaluation where the data have no test part", low=0, below=1
+        0.2, "share held out for evaluation if the data have no test part", low=0, below=1
     )
-    states: str = setting("states", "the folder for what the method keeps here between rounds")
-    secret: str = setting("", "by which the server knows that this site is this party")
-    device: str = setting("cpu", "where this site trains: cpu, cuda, cuda:1, ...")
+    states: str = setting("states", "folder for the party's state between rounds")
+    secret: str = setting("", "proves to the server that this site is this party")
+    device: str = setting("cpu", "device for training: cpu, cuda, cuda:1, ...")
 
 
 def read_config(path: Path) -> SiteConfig:
+    """Read a site.toml."""
     try:
         return settings.build(SiteConfig, read_toml(path), "")
     except InputError as error:
-        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+        message = str(error)
+        raise InputError(message if str(path) in message else f"{path}: {message}") from None
 
 
 def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
-    """The experiment as this site runs it, and the site."""
-    config, folder = read_config(path), path.parent
+    """Return the experiment with this site's device, and the site with its data."""
+    config = read_config(path)
+    folder = path.parent
     exp = replace(exp, device=config.device)
     data = read_data(folder / config.data, exp)
     check_names("a class", data.classes)
     if exp.dataset == "cifar10" and data.classes != CIFAR10_CLASSES:
         raise InputError(
-            f"{folder / config.data} is not of CIFAR-10, as the experiment says; it wants dataset=sites"
+            f"{folder / config.data} is not CIFAR-10, but the experiment has dataset=cifar10; "
+            "for other data it needs dataset=sites"
         )
     train, test, validation = data.train, data.test, None
     rows = np.arange(len(train.y))
@@ -80,26 +84,34 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
         data.classes,
         validation=validation,
     )
-    return exp, Site(
-        config.party,
-        config.name or f"party {config.party}",
-        task,
-        lambda run: SiteStates(folder / config.states / run),
-        data.features,
-        config.secret,
+    site = Site(
+        party=config.party,
+        name=config.name or f"party {config.party}",
+        task=task,
+        states=lambda run: SiteStates(folder / config.states / run),
+        features=data.features,
+        secret=config.secret,
     )
+    return exp, site
 
 
 def read_data(path: Path, exp: Experiment) -> Dataset:
-    """By what is there: a file by its ending, a folder by what it holds."""
+    """Read the data of a site: a file by its suffix, a folder by its contents."""
     if path.suffix == ".csv" or (path / "train.csv").exists():
         return read_csv(path, exp.reading, one_party=True)
     if not path.is_dir():
         return read_npz(path, exp.reading)
-    found = [path / name for name in CIFAR10_TRAIN if (path / name).exists()]
-    if not found:
-        return read_folder(path, exp.reading)
-    train, _ = read_examples(found, "labels", len(CIFAR10_CLASSES))
-    held = path / "test_batch"
-    test = read_examples([held], "labels", len(CIFAR10_CLASSES))[0] if held.exists() else None
+    batches = [path / name for name in CIFAR10_TRAIN if (path / name).exists()]
+    if batches:
+        return read_cifar10_batches(path, batches)
+    return read_folder(path, exp.reading)
+
+
+def read_cifar10_batches(folder: Path, batches: list[Path]) -> Dataset:
+    """Read some batches of CIFAR-10, and its test batch if it is there."""
+    classes = len(CIFAR10_CLASSES)
+    train, _ = read_examples(batches, "labels", classes)
+    test = None
+    if (folder / "test_batch").exists():
+        test, _ = read_examples([folder / "test_batch"], "labels", classes)
     return Dataset(train, test, CIFAR10_CLASSES, CIFAR10)

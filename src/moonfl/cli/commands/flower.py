@@ -55,11 +55,11 @@ def init(args: argparse.Namespace) -> None:
 def run(args: argparse.Namespace) -> None:
     """Train over the sites of a deployment and follow the training."""
     folder = Path(args.folder)
-    exp = deployment.experiment_of(folder)
+    exp = deployment.read_experiment(folder)
     if (args.resume or args.previous) and args.out is None:
         raise InputError("--resume needs --out RUN, the directory of the run to resume")
     config = _config(args, exp)
-    deployment.reached(folder)
+    deployment.find_server(folder)
     if args.out is None:
         out = claim_directory(folder / "server" / "runs", method_name(exp))
     else:
@@ -67,12 +67,12 @@ def run(args: argparse.Namespace) -> None:
     notify(describe(exp))
     with Progress(exp.rounds) as progress:
         try:
-            done = deployment.run(folder, out, config, progress)
+            summary = deployment.run(folder, out, config, progress)
         except DivergenceError:
             raise  # it would diverge again
         except RunError as error:
             raise RunError(with_hint(str(error), out, _resume_hint(args, out))) from None
-    print(done["told"])
+    print(summary)
 
 
 def _config(args: argparse.Namespace, exp: Experiment) -> dict[str, Any]:

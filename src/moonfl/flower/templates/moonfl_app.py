@@ -1,4 +1,4 @@
-"""What runs at the server and at the sites; experiment.toml beside it says what is trained."""
+"""The Flower app of the server and the sites; experiment.toml defines what is trained."""
 
 from pathlib import Path
 

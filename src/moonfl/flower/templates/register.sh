@@ -1,9 +1,9 @@
 #!/bin/sh
-# Admit sites: their public keys are registered at the SuperLink, which must be running. Once is enough.
-# Without arguments those of all sites; with arguments, the files named (from this folder).
+# Register the public keys of sites at the SuperLink, which must be running. Needed once per key.
+# Arguments: key files, relative to this folder. Default: the keys of all sites.
 cd "$$(dirname "$$0")" || exit 1
 command -v flwr > /dev/null || {
-    echo "$$0: flwr is not on the PATH; activate the environment that moonfl[flower] is installed in" >&2
+    echo "$$0: flwr is not on the PATH; activate the environment in which moonfl[flower] is installed" >&2
     exit 127
 }
 export FLWR_HOME="$$PWD/flower" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1

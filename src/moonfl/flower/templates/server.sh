@@ -1,8 +1,8 @@
 #!/bin/sh
-# The SuperLink: sites connect to it, and runs are started at it. Needs moonfl[flower].
+# Start the SuperLink: sites connect to it, and runs are started at it. Requires moonfl[flower].
 cd "$$(dirname "$$0")" || exit 1
 command -v flower-superlink > /dev/null || {
-    echo "$$0: flower-superlink is not on the PATH; activate the environment that moonfl[flower] is installed in" >&2
+    echo "$$0: flower-superlink is not on the PATH; activate the environment in which moonfl[flower] is installed" >&2
     exit 127
 }
 export FLWR_HOME="$$PWD/flower" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1

@@ -1,10 +1,11 @@
 #!/bin/sh
-# The SuperNode of this site: it connects to the server, nobody connects to it (its own port is for its own processes).
-# Needs moonfl[flower]. A server takes a minute to notice that a SuperNode is gone, and refuses a new one until then:
-# so this tries again, ten times in a row at most (RETRIES says how often). What goes wrong here is told in this terminal.
+# Start the SuperNode of this site. It connects to the server; its own port is only for processes on this machine.
+# Requires moonfl[flower]. Errors of this site are printed in this terminal.
+# The server needs a minute to notice that a SuperNode is gone and refuses a new one until then. Therefore this script
+# tries again, at most ten times in a row; set RETRIES to change that.
 cd "$$(dirname "$$0")" || exit 1
 command -v flower-supernode > /dev/null || {
-    echo "$$0: flower-supernode is not on the PATH; activate the environment that moonfl[flower] is installed in" >&2
+    echo "$$0: flower-supernode is not on the PATH; activate the environment in which moonfl[flower] is installed" >&2
     exit 127
 }
 export FLWR_HOME="$$PWD/flower" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
@@ -13,7 +14,7 @@ tries=0
 while true; do
     began=$$(date +%s)
     flower-supernode --superlink $ADDRESS --root-certificates ca.crt --auth-supernode-private-key key \
-        --port $OWN_PORT --node-config "site=\"$$PWD/site.toml\"" &
+        --port $SITE_PORT --node-config "site=\"$$PWD/site.toml\"" &
     node=$$!
     trap 'kill $$node; wait $$node; exit 143' INT TERM
     wait $$node && exit 0
@@ -21,8 +22,8 @@ while true; do
     [ $$(($$(date +%s) - began)) -gt 60 ] && tries=0
     tries=$$((tries + 1))
     [ $$tries -ge "$${RETRIES:-10}" ] && exit $$status
-    echo "start.sh: trying again in 10 s. If the server does not activate this SuperNode: either its key is not" \
-        "registered there (server/register.sh), or the one that ran here before still counts as connected."
+    echo "start.sh: trying again in 10 s. If the server does not activate this SuperNode, either its key is not" \
+        "registered there (server/register.sh), or the previous SuperNode of this site still counts as connected."
     sleep 10 &
     node=$$!
     wait $$node

@@ -1,0 +1,94 @@
+"""Runs over Flower messages are bit-identical to those of the embedded engine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import moonfl
+from helpers.custom import module, own_experiment
+from helpers.equality import same
+from helpers.flower_deployment import (
+    MOON3,
+    QUICK,
+    Deployment,
+    run_simulated,
+)
+from helpers.problems import TABLE
+from moonfl import Experiment
+from moonfl.algorithms import ALGORITHMS
+from moonfl.experiment import override
+
+_ = module  # a fixture
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_is_bit_identical(name: str, tmp_path: Path) -> None:
+    algorithm = ALGORITHMS[name]()
+    alone = {} if algorithm.federated else {"rounds": 1, "sample_fraction": 1.0}
+    exp = replace(QUICK, algorithm=algorithm, **alone)
+    assert same(run_simulated(exp, tmp_path).models, moonfl.run(exp, workers=1).models)
+
+
+def test_a_deployment_is_bit_identical(deployment: Deployment) -> None:
+    """Each site has only its own data and a third of the test set; the accuracy is the same."""
+    result = deployment.serve()
+    expected = moonfl.run(MOON3, workers=1)
+    assert same(result.models, expected.models)
+    assert [record["accuracy"] for record in result.rounds] == [
+        record["accuracy"] for record in expected.rounds
+    ]
+    assert result.rounds[0]["loss"] == pytest.approx(expected.rounds[0]["loss"])
+    assert sum(n for _, n in result.rounds[0]["sites"].values()) == 360
+    keys = ("party", "samples", "steps", "loss", "drift", "bytes_down", "bytes_up")
+    for ours, theirs in zip(
+        result.rounds[-1]["parties"], expected.rounds[-1]["parties"], strict=True
+    ):
+        assert {key: ours[key] for key in keys} == {key: theirs[key] for key in keys}
+
+
+def test_a_custom_method_and_model_are_bit_identical(module: Path) -> None:
+    """The app contains their module; results over messages are those of the embedded engine."""
+    exp = own_experiment()
+    deployment = Deployment(module / "federation", exp)
+    assert (module / "federation" / "app" / "mymethod.py").read_text() == (
+        module / "mymethod.py"
+    ).read_text()
+    there = deployment.serve()
+    here = moonfl.run(exp, workers=1)
+    assert same(there.models, here.models)
+    assert same(run_simulated(exp, module / "simulated").models, here.models)
+
+
+def test_tables_are_standardised_over_all_sites(tmp_path: Path) -> None:
+    """The moments of the sites give the same bits as a run with all rows in one place."""
+    (tmp_path / "t.csv").write_text(TABLE)
+    words = [
+        "dataset=csv",
+        f"data_dir={tmp_path / 't.csv'}",
+        "label=outcome",
+        "column=site",
+        "validation=0.2",
+    ]
+    exp = replace(override(Experiment(rounds=2, epochs=1), words), parties=3)
+    there = Deployment(tmp_path / "federation", exp).serve()
+    here = moonfl.run(exp, workers=1)
+    assert same(there.models, here.models)
+    assert here.models["global"]["standardise.mean"].abs().max() > 1
+
+
+def test_a_site_too_small_to_hold_out_samples_takes_part(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE + "30,1,D,ill\n31,0,D,well\n")
+    words = [
+        "dataset=csv",
+        f"data_dir={tmp_path / 't.csv'}",
+        "label=outcome",
+        "column=site",
+        "rounds=1",
+        "epochs=1",
+    ]
+    exp = replace(override(Experiment(), words), parties=4)
+    there = Deployment(tmp_path / "federation", exp).serve()
+    here = moonfl.run(exp, workers=1)
+    assert same(there.models, here.models)
+    assert there.rounds[0]["sites"] == here.rounds[0]["sites"]

@@ -1,0 +1,257 @@
+"""Which sites are admitted: identity, secrets, versions, compatible data, plausible sizes."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+import moonfl
+from helpers.equality import same
+from helpers.flower_deployment import (
+    MOON3,
+    RULES,
+    Deployment,
+    edit_description,
+)
+from helpers.flower_grid import InProcessGrid
+from moonfl import Experiment, InputError, RunError
+from moonfl.flower import membership
+from moonfl.flower.init import init
+from moonfl.flower.protocol import (
+    pack,
+    unpack,
+)
+from moonfl.flower.server import serve, site_app
+
+MALFORMED = {
+    "an empty shape": {"shape": [0], "moments": {}},
+    "a count beyond integers": {"moments": {"number": 10**400, "mean": [0.0], "squares": [0.0]}},
+    "a mean beyond floats": {"moments": {"number": 1, "mean": [10**400], "squares": [0.0]}},
+    "a secret that is not text": {"secret": "\ud800"},
+    "an invalid hash": {"sha256": "\ud800"},
+    "classes that are not names": {"classes": [{}] * 10},
+    "features that are not names": {"features": [[]]},
+    "versions that are not text": {"versions": {"moonfl": [10**400]}},
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_a_malformed_description_is_refused(
+    kind: str, deployment: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run continues with the others."""
+
+    def intercept(request: Message, reply: Message) -> Message:
+        if request.metadata.message_type != "query" or request.metadata.dst_node_id != 4:
+            return reply
+        return Message(pack(unpack(reply.content)[0] | MALFORMED[kind]), reply_to=request)
+
+    deployment.grid.contexts = {4: deployment.grid.contexts[3], **deployment.grid.contexts}
+    deployment.grid.online, deployment.grid.intercept = {1, 2, 3, 4}, intercept
+    deployment.exp = replace(deployment.exp, rounds=1)
+    assert len(deployment.serve(min_parties=3).rounds) == 1
+    assert re.search(r"\(?node 4\)? was refused", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda site: site.update(x=np.zeros((9, 1, 7, 7), np.uint8), y=np.arange(9)),
+            r"shape \[1, 7, 7\]",
+        ),
+        (lambda site: site.update(x=site["x"].astype(np.float32)), "samples of type torch.float32"),
+        (lambda site: site.update(classes=np.array([*map(str, range(11))])), "has the classes"),
+    ],
+)
+def test_incompatible_sites_are_named_before_the_first_round(
+    deployment: Deployment, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    path = deployment.folder / "site-3" / "data.npz"
+    arrays = {name: value for name, value in np.load(path).items() if not name.endswith("_test")}
+    change(arrays)
+    np.savez(path, **arrays)
+    with pytest.raises(
+        RunError, match=f"2 of 3 sites are connected, missing: party 2 after 0 s.*{message}"
+    ):
+        deployment.serve()
+    assert not deployment.out.exists()
+
+
+def test_sites_need_the_same_columns_in_the_same_order(tmp_path: Path) -> None:
+    exp = Experiment(dataset="sites", model="mlp", rounds=1, parties=2)
+    init(tmp_path / "federation", exp, 2, "127.0.0.1:8000", with_data=False)
+    for k, header in ((1, "age,pressure,label"), (2, "pressure,age,label")):
+        site = tmp_path / "federation" / f"site-{k}"
+        (site / "rows.csv").write_text(
+            header + "\n" + "".join(f"{i},{i + 9},{i % 2}\n" for i in range(40))
+        )
+        (site / "site.toml").write_text(
+            (site / "site.toml").read_text().replace('"data.npz"', '"rows.csv"')
+        )
+    configs = [{"site": str(tmp_path / "federation" / f"site-{k}" / "site.toml")} for k in (1, 2)]
+    grid = InProcessGrid(site_app(tmp_path / "federation" / "app" / "experiment.toml"), configs)
+    with pytest.raises(
+        RunError,
+        match="feature 1 of its table is 'pressure', that of site-1 is 'age'; all sites need",
+    ):
+        serve(grid, exp, {**RULES, "out": str(tmp_path / "run")}, lambda record: None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"counts": [10**6] * 10},
+            r"site-2 reports 10000000 of all 10000941 samples: more than max_share=0\.9",
+        ),
+        (
+            {"held_out": 10**6},
+            "site-2 reports 1000000 of all 1000240 held-out samples: more than",
+        ),
+        ({"counts": [5]}, "party 1 must report one sample count for each of its 10 classes"),
+        ({"counts": "x"}, r"Expected `array`, got `str` - at `\$\.counts`"),
+        ({"counts": [0] * 10}, "party 1 must report one sample count for each .* not all 0"),
+        ({"counts": [2**40] * 10}, "party 1 must report one sample count for each"),
+        ({"shape": [2**31]}, "party 1 reports samples of an impossible shape"),
+        ({"held_out": 2**40}, "party 1 reports 1099511627776 held-out samples"),
+        ({"held_out": -1}, r"Expected `int` >= 0 - at `\$\.held_out`"),
+        ({"validation": 1.5}, r"Expected `int`, got `float` - at `\$\.validation`"),
+        (
+            {"validation": 100},
+            "site-2 reports 100 of all 100 validation samples: more than",
+        ),
+        ({"party": "1"}, r"description is malformed: Expected `int`, got `str` - at `\$\.party`"),
+        ({"versions": {"moonfl": "0.0.1"}}, r"it has moonfl 0\.0\.1, the server"),
+        ({"versions": 3}, r"Expected `object`, got `int` - at `\$\.versions`"),
+        ({"error": "x" * 999}, "x{200}[.]{3}$"),
+    ],
+)
+def test_false_descriptions_are_refused_before_the_first_round(
+    deployment: Deployment, fields: dict[str, Any], message: str
+) -> None:
+    deployment.grid.intercept = edit_description(**fields)
+    with pytest.raises(RunError, match=message):
+        deployment.serve()
+    assert not deployment.out.exists()
+
+
+def test_a_site_without_moments_ends_the_run(table_deployment: Deployment) -> None:
+    def silent(request: Message, reply: Message) -> Message:
+        header = unpack(reply.content)[0] if request.metadata.message_type == "query" else {}
+        if request.metadata.dst_node_id != 2 or header.pop("moments", None) is None:
+            return reply
+        return Message(pack(header), reply_to=request)
+
+    table_deployment.grid.intercept = silent
+    with pytest.raises(RunError, match="party 1 must report number, mean and squares"):
+        table_deployment.serve()
+
+
+def test_a_silent_site_costs_one_query(deployment: Deployment) -> None:
+    deployment.grid.intercept = lambda request, reply: (
+        None if request.metadata.dst_node_id == 2 else reply
+    )
+    started = time.monotonic()
+    with pytest.raises(
+        RunError, match=r"node 2 was refused: no answer within 0\.2 s; a site has 0\.2 s .*--query"
+    ):
+        deployment.serve(deadline=30.0)
+    assert time.monotonic() - started < 5
+    assert sum(m.metadata.dst_node_id == 2 for m in deployment.grid.sent) == 1
+
+
+def test_a_site_returns_as_another_node(deployment: Deployment) -> None:
+    """A node with the party's data and secret replaces the party's old node if that has left."""
+
+    def move(request: Message, reply: Message) -> Message:
+        if request.metadata.message_type == "evaluate" and deployment.grid.online == {1, 2, 3}:
+            deployment.grid.contexts[7] = deployment.grid.contexts[2]
+            deployment.grid.online = {1, 3, 7}
+        return reply
+
+    deployment.grid.intercept = move
+    result = deployment.serve()
+    assert not any("missing" in party for party in result.rounds[-1]["parties"])
+    assert same(result.models, moonfl.run(MOON3, workers=1).models)
+
+
+def test_a_repaired_site_joins_before_the_first_round(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The site that was admitted first had the wrong data, so the others did not fit."""
+    monkeypatch.setattr(membership, "RETRY_REFUSED", 0.5)
+    path = deployment.folder / "site-1" / "data.npz"
+    good = path.read_bytes()
+    np.savez(path, x=np.zeros((9, 1, 7, 7), np.uint8), y=np.arange(9), classes=np.arange(10))
+
+    def repair(request: Message, reply: Message) -> Message:
+        path.write_bytes(good)
+        return reply
+
+    deployment.grid.intercept = repair
+    assert same(deployment.serve(wait=20.0).models, moonfl.run(MOON3, workers=1).models)
+
+
+def test_a_refused_site_that_left_is_forgotten(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "RETRY_REFUSED", 0.0)
+    site = deployment.folder / "site-3" / "site.toml"
+    site.write_text("party = 9")
+    rules = membership.Rules(5.0, 2, wait=0.0)
+    members = membership.Membership(deployment.grid, 3, rules, log=lambda line: None)
+    assert set(members.present()) == {0, 1}
+    deployment.grid.online -= {3}
+    members.present()
+    before = len(deployment.grid.sent)
+    assert set(members.present()) == {0, 1}
+    assert len(deployment.grid.sent) == before
+
+
+def test_two_sites_cannot_be_one_party(deployment: Deployment) -> None:
+    site = deployment.folder / "site-3" / "site.toml"
+    site.write_text(site.read_text().replace("party = 2", "party = 1"))
+    with pytest.raises(
+        RunError, match=r"site-3 \(node 3\) was refused: it claims to be party 1 but does not"
+    ):
+        deployment.serve()
+    with pytest.raises(
+        RunError, match=r"site-3 \(node 3\) was refused: party 1 is already site-2, at node 2"
+    ):
+        deployment.serve(secrets="")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("party = 9", "it claims to be party 9; parties are numbered 0 to 2"),
+        ("party = 2", "it claims to be party 2 but does not have its secret"),
+    ],
+)
+def test_a_site_with_a_wrong_party_number_is_refused(
+    deployment: Deployment, text: str, message: str
+) -> None:
+    (deployment.folder / "site-3" / "site.toml").write_text(text)
+    with pytest.raises(RunError, match=message):
+        deployment.serve()
+
+
+def test_the_number_of_secrets_must_fit(deployment: Deployment) -> None:
+    deployment.exp = replace(deployment.exp, parties=4)
+    with pytest.raises(
+        InputError, match=r"has the secrets of 3 sites, but app/experiment\.toml has parties=4"
+    ):
+        deployment.serve()
+
+
+def test_secrets_may_be_separated_by_spaces(deployment: Deployment) -> None:
+    path = deployment.folder / "app" / "pyproject.toml"
+    path.write_text(re.sub("(?<=[0-9a-f]),(?=[0-9a-f])", " ,  ", path.read_text()))
+    assert len(deployment.serve().rounds) == 3
