@@ -2,7 +2,7 @@
 # make test-flower: real Flower processes on loopback, and Ray.
 # make test-report: reports in a browser (installs Debian's chromium where there is none).
 # make docs: the documentation into site/, read offline.   make pictures: draw its pictures again.
-# make results: docs/results.md, and the tables in other pages, from the facts in results/.
+# make results: docs/results.md, and the tables in other pages, from the runs in results/.
 # make overview: the presets, keys and datasets that moonfl list and --help show, from the code.
 # make sanitize: the native kernels under the address and undefined-behaviour sanitizers (needs gcc).
 PYTHON ?= python3
