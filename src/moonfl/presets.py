@@ -1,4 +1,4 @@
-"""The paper's experiments by name, DATASET-METHOD, with the paper's number beside each."""
+"""The paper's experiments by name, DATASET-METHOD, with the accuracy that the paper reports."""
 
 from dataclasses import dataclass, replace
 
@@ -9,14 +9,16 @@ from .server_optimizers import Momentum
 
 @dataclass(frozen=True)
 class Preset:
+    """An experiment with a name, as `moonfl list` shows it."""
+
     experiment: Experiment
-    about: str
-    paper: str = ""  # top-1 test accuracy in the paper
+    description: str
+    paper: str = ""  # top-1 test accuracy in the paper; empty if the paper has none
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What one data set of the paper changes (Sec. 4.1 and 4.2)."""
+    """The settings that the paper chose for one dataset (Sec. 4.1 and 4.2)."""
 
     base: Experiment
     moon_mu: float  # the best mu of MOON
@@ -26,13 +28,16 @@ class Setting:
 
 SETTINGS = {
     "digits": Setting(
-        Experiment(dataset="digits", rounds=30, epochs=5, batch_size=16), 1.0, 0.01, {}
+        base=Experiment(dataset="digits", rounds=30, epochs=5, batch_size=16),
+        moon_mu=1.0,
+        fedprox_mu=0.01,
+        accuracy={},
     ),
     "cifar10": Setting(
-        Experiment(dataset="cifar10", rounds=100),
-        5.0,
-        0.01,
-        {
+        base=Experiment(dataset="cifar10", rounds=100),
+        moon_mu=5.0,
+        fedprox_mu=0.01,
+        accuracy={
             "moon": "69.1 ± 0.4 %",
             "fedavg": "66.3 ± 0.5 %",
             "fedprox": "66.9 ± 0.2 %",
@@ -43,10 +48,10 @@ SETTINGS = {
         },
     ),
     "cifar100": Setting(
-        Experiment(dataset="cifar100", rounds=100),
-        1.0,
-        0.001,
-        {
+        base=Experiment(dataset="cifar100", rounds=100),
+        moon_mu=1.0,
+        fedprox_mu=0.001,
+        accuracy={
             "moon": "67.5 ± 0.4 %",
             "fedavg": "64.5 ± 0.4 %",
             "fedprox": "64.6 ± 0.2 %",
@@ -57,10 +62,10 @@ SETTINGS = {
         },
     ),
     "tiny-imagenet": Setting(
-        Experiment(dataset="tiny-imagenet", rounds=20),
-        1.0,
-        0.001,
-        {
+        base=Experiment(dataset="tiny-imagenet", rounds=20),
+        moon_mu=1.0,
+        fedprox_mu=0.001,
+        accuracy={
             "moon": "25.1 ± 0.1 %",
             "fedavg": "23.0 ± 0.1 %",
             "fedprox": "23.2 ± 0.2 %",
@@ -71,38 +76,41 @@ SETTINGS = {
         },
     ),
 }
+# The paper reports the best of 0.1, 0.7 and 0.9 and does not say which one it is.
+SERVER_MOMENTUM = 0.7
 
 
-def variants(setting: Setting) -> dict[str, tuple[Experiment, str]]:
-    """Every method on one data set -> (experiment, what it is)."""
-    base = replace(setting.base, algorithm=FedAvg())
-    moon, fedprox = MOON(mu=setting.moon_mu), FedProx(mu=setting.fedprox_mu)
-    momentum = Momentum(
-        momentum=0.7
-    )  # the paper has the best of 0.1, 0.7 and 0.9, and does not say which it is
+def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
+    """Return the experiment and the description of every method on one dataset."""
+    fedavg = replace(setting.base, algorithm=FedAvg())
+    moon = replace(fedavg, algorithm=MOON(mu=setting.moon_mu))
+    fedprox = replace(fedavg, algorithm=FedProx(mu=setting.fedprox_mu))
+    solo = replace(fedavg, algorithm=Solo(), rounds=1, epochs=300)
+    momentum = Momentum(momentum=SERVER_MOMENTUM)
+    centralised = replace(fedavg, parties=1, rounds=300, epochs=1)
     return {
-        "moon": (replace(base, algorithm=moon), f"MOON, mu {moon.mu:g}"),
-        "fedavg": (base, "FedAvg"),
-        "fedprox": (replace(base, algorithm=fedprox), f"FedProx, mu {fedprox.mu:g}"),
-        "scaffold": (replace(base, algorithm=Scaffold()), "SCAFFOLD"),
-        "solo": (
-            replace(base, algorithm=Solo(), rounds=1, epochs=300),
-            "every party alone, 300 epochs",
-        ),
-        "fedavgm": (replace(base, server=momentum), "FedAvgM, server momentum 0.7"),
-        "moon-fedavgm": (replace(base, algorithm=moon, server=momentum), "MOON with FedAvgM"),
-        "fednova": (replace(base, algorithm=FedNova()), "FedNova"),
-        "feddyn": (replace(base, algorithm=FedDyn()), "FedDyn, alpha 0.1"),
-        "centralised": (
-            replace(base, parties=1, rounds=300, epochs=1),
-            "all data in one place, 300 epochs",
-        ),
+        "moon": (moon, f"MOON, mu {setting.moon_mu:g}"),
+        "fedavg": (fedavg, "FedAvg"),
+        "fedprox": (fedprox, f"FedProx, mu {setting.fedprox_mu:g}"),
+        "scaffold": (replace(fedavg, algorithm=Scaffold()), "SCAFFOLD"),
+        "solo": (solo, "every party alone, 300 epochs"),
+        "fedavgm": (replace(fedavg, server=momentum), "FedAvgM, server momentum 0.7"),
+        "moon-fedavgm": (replace(moon, server=momentum), "MOON with FedAvgM"),
+        "fednova": (replace(fedavg, algorithm=FedNova()), "FedNova"),
+        "feddyn": (replace(fedavg, algorithm=FedDyn()), "FedDyn, alpha 0.1"),
+        "centralised": (centralised, "all data in one place, 300 epochs"),
     }
 
 
-PRESETS = {
-    f"{dataset}-{method}": Preset(experiment, about, setting.accuracy.get(method, ""))
-    for dataset, setting in SETTINGS.items()
-    for method, (experiment, about) in variants(setting).items()
-}
+def build_presets() -> dict[str, Preset]:
+    """Return every method on every dataset by name."""
+    presets = {}
+    for dataset, setting in SETTINGS.items():
+        for method, (experiment, description) in methods(setting).items():
+            paper = setting.accuracy.get(method, "")
+            presets[f"{dataset}-{method}"] = Preset(experiment, description, paper)
+    return presets
+
+
+PRESETS = build_presets()
 DEFAULT = "digits-moon"

@@ -61,7 +61,7 @@ def build() -> Overview:
     from ..presets import PRESETS
 
     presets = [
-        PresetEntry(name=name, description=preset.about, paper=preset.paper)
+        PresetEntry(name=name, description=preset.description, paper=preset.paper)
         for name, preset in PRESETS.items()
     ]
     datasets = []
