@@ -23,30 +23,6 @@ def test_toml_round_trip(name: str, tmp_path: Path) -> None:
     assert from_toml(path) == exp
 
 
-def test_presets_are_the_papers_settings() -> None:
-    for dataset, moon_mu, fedprox_mu, rounds, model in [
-        ("cifar10", 5, 0.01, 100, "simple-cnn"),
-        ("cifar100", 1, 0.001, 100, "resnet50"),
-        ("tiny-imagenet", 1, 0.001, 20, "resnet50"),
-    ]:
-        moon = PRESETS[f"{dataset}-moon"].experiment
-        assert moon.algorithm == MOON(mu=moon_mu, tau=0.5, negatives=1)
-        assert PRESETS[f"{dataset}-fedprox"].experiment.algorithm == FedProx(mu=fedprox_mu)
-        assert (moon.rounds, moon.epochs, moon.parties, moon.beta, moon.model) == (
-            rounds,
-            10,
-            10,
-            0.5,
-            model,
-        )
-        assert (moon.lr, moon.momentum, moon.weight_decay, moon.batch_size) == (0.01, 0.9, 1e-5, 64)
-        assert (moon.head, moon.out_dim, moon.partition_seed) == (True, 256, 0)
-        solo = PRESETS[f"{dataset}-solo"].experiment
-        assert (solo.rounds, solo.epochs) == (1, 300)
-        assert PRESETS[f"{dataset}-centralised"].experiment.parties == 1
-    assert PRESETS["cifar10-moon"].paper.startswith("69.1")
-
-
 def test_overrides() -> None:
     exp = override(
         Experiment(),
