@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from moonfl.bench import cifar10_or_made
+from moonfl.bench import cifar10_or_noise
 from moonfl.data.partition import PartitionRequest, dirichlet
 
 MEAN = torch.tensor([125.3, 123.0, 113.9]).view(3, 1, 1) / 255
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--augment", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument("--samples", type=int, default=50_000)
     args = parser.parse_args()
-    data = cifar10_or_made(Path(args.data_dir), args.samples)
+    data = cifar10_or_noise(Path(args.data_dir), args.samples)
     parts = dirichlet(PartitionRequest(data.train.y.numpy(), 10, beta=0.5)).parts
     transform = augmented if args.augment else plain
     loaders = [

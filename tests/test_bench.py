@@ -1,4 +1,4 @@
-"""`moonfl bench` on a little data: that it measures what it says, not how fast."""
+"""`moonfl bench` on few samples: it measures what it reports, whatever the speed."""
 
 import json
 import subprocess
@@ -21,30 +21,65 @@ def test_bench(
     monkeypatch.setattr(bench, "REPEATS", {True: 1})
     out = tmp_path / "bench.json"
     assert main(["bench", "--quick", "--data-dir", str(tmp_path), "--out", str(out)]) == 0
-    told = json.loads(out.read_text())
-    measured = {row["what"]: row["value"] for row in told["measured"]}
-    assert told["samples"] == 200
+    result = json.loads(out.read_text())
+    measured = {row["what"]: row["value"] for row in result["measured"]}
+    assert result["samples"] == 200
     assert all(value > 0 for value in measured.values())
-    ours = measured[f"FedAvg step, ours ({told['kernels']})"]
+    ours = measured[f"FedAvg step, ours ({result['kernels']})"]
     assert measured["FedAvg step: channels_last / ours"] == pytest.approx(
         measured["FedAvg step, torch, channels_last"] / ours
     )
-    assert "MOON round / FedAvg round" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "MOON round / FedAvg round" in printed
+    assert "torch.compile was skipped" in printed
 
 
 def test_multiply_adds_of_the_cnn() -> None:
     """28*28*6*75 + 10*10*16*150 + 400*120 + 120*84 + 84*84 + 84*256 + 256*10"""
     exp = bench.Experiment(dataset="cifar10", parties=1)
-    task = bench.make_task(exp, bench.cifar10_or_made(Path("nowhere"), 100))
+    task = bench.make_task(exp, bench.cifar10_or_noise(Path("nowhere"), 100))
     assert bench.multiply_adds(task) == 352_800 + 240_000 + 48_000 + 10_080 + 7_056 + 21_504 + 2_560
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_torch_compile_is_skipped_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    exp = bench.Experiment(dataset="cifar10", parties=1)
+    task = bench.make_task(exp, bench.cifar10_or_noise(Path("nowhere"), 100))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    rows, reason = bench.measure_compiled_step(exp, task, 1)
+    assert rows == []
+    assert "no C++ compiler no-such-compiler" in reason
+
+    def fail(model: object) -> object:
+        raise RuntimeError("the backend is broken\nand this is its log")
+
+    monkeypatch.setenv("CXX", sys.executable)
+    monkeypatch.setattr(bench.torch, "compile", lambda model: fail)
+    rows, reason = bench.measure_compiled_step(exp, task, 1)
+    assert (rows, reason) == ([], "torch.compile was skipped: the backend is broken")
+
+
+def test_torch_compile_is_compared_with_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the backend "eager", which compiles nothing and takes no minute."""
+    exp = bench.Experiment(dataset="cifar10", parties=1)
+    task = bench.make_task(exp, bench.cifar10_or_noise(Path("nowhere"), 100))
+    compile = bench.torch.compile
+    monkeypatch.setenv("CXX", sys.executable)
+    monkeypatch.setattr(bench.torch, "compile", lambda model: compile(model, backend="eager"))
+    rows, reason = bench.measure_compiled_step(exp, task, 1)
+    assert reason == ""
+    assert [name for name, _, _ in rows] == [
+        "FedAvg step, torch.compile",
+        "FedAvg step: torch.compile / ours",
+    ]
+    assert all(value > 0 for _, value, _ in rows)
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     assert main(["bench", "--quick", "--out", str(tmp_path / "no" / "bench.json")]) == 2
     assert main(["bench", "--quick", "--out", str(tmp_path)]) == 2
 
 
-def test_a_plain_loop_that_dies_without_a_word_is_told(
+def test_a_plain_loop_that_is_killed_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "killed.py").write_text("import os\nos.kill(os.getpid(), 9)\n")

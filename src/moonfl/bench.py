@@ -1,13 +1,18 @@
-"""`moonfl bench`: how fast this machine is at what matters, as ratios measured side by side in one run."""
+"""`moonfl bench`: training steps and rounds timed on this machine, and their ratios.
+
+Everything is measured side by side in one run, so ratios do not depend on what else the machine does.
+"""
 
 import json
+import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,139 +38,240 @@ from .task import Task, make_task
 from .types import Batch, Party
 
 BATCH = 64
-SAMPLES = {True: 5000, False: 50_000}  # of training, quick or not
+SAMPLES = {True: 5000, False: 50_000}  # training samples, quick or not
 REPEATS = {True: 10, False: 60}
-PLAIN_LOOP = (
-    Path(__file__).parents[2] / "benchmarks" / "plain_loop.py"
-)  # in a clone, not in an installed package
+CALLS = 5  # per repeat
+PLAIN_LOOP = Path(__file__).parents[2] / "benchmarks" / "plain_loop.py"  # only in a clone
 Row = tuple[str, float, str]  # name, value, unit
+Function = Callable[[], object]
 
 
-def cifar10_or_made(data_dir: Path, samples: int) -> Dataset:
-    """CIFAR-10 where it is, else noise of its shape; the first `samples` of it."""
+@dataclass(frozen=True)
+class Variant:
+    """A way to compute a training step."""
+
+    layout: torch.memory_format = torch.channels_last
+    native: bool = True  # our kernels instead of torch's
+    compiled: bool = False  # torch.compile
+
+
+TORCH = Variant(torch.contiguous_format, native=False)
+CHANNELS_LAST = Variant(native=False)
+OURS = Variant()
+COMPILED = Variant(native=False, compiled=True)
+
+
+def bench(
+    data_dir: Path, quick: bool, out: Path | None, notify: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure, report each table when it is complete, and write all of them as JSON to `out`."""
+    check_out(out)
+    exp = Experiment(dataset="cifar10", rounds=2, epochs=1, algorithm=MOON())
+    data = cifar10_or_noise(data_dir, SAMPLES[quick])
+    machine = {
+        "kernels": library.in_use(),
+        "torch": torch.__version__,
+        "cores": num_cores(),
+        "processor": processor(),
+        "samples": len(data.train.y),
+    }
+    notify(align(list(machine.items())))
+    torch.set_num_threads(1)
+    task = make_task(replace(exp, parties=1), data)
+    rows = measure_steps(exp, task, REPEATS[quick])
+    notify(as_text(rows))
+    compiled_rows: list[Row] = []
+    reason = "torch.compile was skipped: it compiles for a minute; run without --quick"
+    if not quick:
+        compiled_rows, reason = measure_compiled_step(exp, task, REPEATS[quick])
+    notify(as_text(compiled_rows) if compiled_rows else reason)
+    round_rows = measure_rounds(exp, data)
+    if PLAIN_LOOP.exists() and not quick:
+        round_rows += measure_plain_loop(data_dir, len(data.train.y), round_rows)
+    notify(as_text(round_rows))
+    if not PLAIN_LOOP.exists():
+        notify("no comparison with a plain PyTorch loop: benchmarks/plain_loop.py is not installed")
+    peak = peak_memory() / 2**20
+    notify(f"peak memory of the main process  {peak:.0f} MB")
+    measured = []
+    for name, value, unit in rows + compiled_rows + round_rows:
+        measured.append({"what": name, "value": value, "unit": unit})
+    result = {**machine, "peak_memory_mb": peak, "measured": measured}
+    if out is not None:
+        write_atomically(out, json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def check_out(out: Path | None) -> None:
+    """Check that the results can be written before anything is measured."""
+    if out is not None and not out.parent.is_dir():
+        raise InputError(f"--out {out}: {out.parent} is not a folder")
+    if out is not None and out.is_dir():
+        raise InputError(f"--out {out} is a folder; name a file")
+
+
+def cifar10_or_noise(data_dir: Path, samples: int) -> Dataset:
+    """Return the first samples of CIFAR-10, or of noise of the same shape if it is not there."""
     archive = DATASETS["cifar10"].archive
     assert archive is not None
     if all((data_dir / archive.folder / file).exists() for file in archive.files):
-        data = load("cifar10", data_dir)
-        return replace(data, train=data.train.take(torch.arange(min(samples, len(data.train.y)))))
+        return first_samples(load("cifar10", data_dir), samples)
     rng = torch.Generator().manual_seed(0)
-    made = [
-        Examples(
-            torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=rng),
-            torch.arange(n) % 10,
-        )
-        for n in (samples, samples // 5)
-    ]
-    return Dataset(made[0], made[1], CIFAR10_CLASSES, CIFAR10)
+    train = noise(samples, rng)
+    test = noise(samples // 5, rng)
+    return Dataset(train, test, CIFAR10_CLASSES, CIFAR10)
 
 
-def best_of(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Seconds of each function, the best of interleaved runs, so that a busy moment hits all alike."""
+def noise(number: int, rng: torch.Generator) -> Examples:
+    """Return random images with ten classes."""
+    pixels = torch.randint(0, 256, (number, 3, 32, 32), dtype=torch.uint8, generator=rng)
+    return Examples(pixels, torch.arange(number) % 10)
+
+
+def first_samples(data: Dataset, number: int) -> Dataset:
+    """Return the dataset with only the first training samples."""
+    rows = torch.arange(min(number, len(data.train.y)))
+    return replace(data, train=data.train.take(rows))
+
+
+def best_seconds(functions: dict[str, Function], repeats: int) -> dict[str, float]:
+    """Return the lowest time per call of each function.
+
+    The functions take turns, so that other work on the machine affects all of them alike.
+    """
     best = dict.fromkeys(functions, float("inf"))
     for function in functions.values():
         function()
     for _ in range(repeats):
         for name, function in functions.items():
             start = time.perf_counter()
-            for _ in range(5):
+            for _ in range(CALLS):
                 function()
-            best[name] = min(best[name], (time.perf_counter() - start) / 5)
+            seconds = (time.perf_counter() - start) / CALLS
+            best[name] = min(best[name], seconds)
     return best
 
 
-def step_of(
-    exp: Experiment, task: Task, layout: torch.memory_format, native: bool, batch: int = BATCH
-) -> Callable[[], object]:
-    """One step of training on a batch that is at hand, with our kernels or torch's."""
+def make_step(exp: Experiment, task: Task, variant: Variant, batch: int = BATCH) -> Function:
+    """Return a function that does one training step on a prepared batch."""
     params, buffers = task.init_model(0)
     previous, _ = task.init_model(1)
     rows = torch.arange(batch)
-    x = task.preparation.batch(task.parties[0].x, rows).contiguous(memory_format=layout)
-    at_hand = Batch(x, task.parties[0].y[rows], rows)
+    examples = task.parties[0]
+    x = task.preparation.batch(examples.x, rows).contiguous(memory_format=variant.layout)
+    samples = Batch(x, examples.y[rows], rows)
 
     def build() -> nn.Module:
         model = task.build()
         for layer in model.modules():
             if isinstance(layer, Model | ConvReluPool):
-                layer.native = native
-        return with_memory_format(model, layout)
+                layer.native = variant.native
+        return with_memory_format(model, variant.layout)
 
     bench = Workbench(build)
-    state = {"prev0": {**previous, **buffers}}
     party = Party(
-        0, state, params, buffers, {}, exp.lr, exp.momentum, task.supervised, bench.frozen
+        id=0,
+        state={"prev0": {**previous, **buffers}},
+        global_params=params,
+        global_buffers=buffers,
+        shared={},
+        lr=exp.lr,
+        momentum=exp.momentum,
+        supervised=task.supervised,
+        frozen=bench.frozen,
     )
     model = bench.module(party.global_model).train()
     loss_of = exp.algorithm.local_loss(party)
     weights = list(model.parameters())
-    velocity, slow = [torch.zeros_like(p) for p in weights], replace(exp, lr=1e-9)
+    velocity = [torch.zeros_like(weight) for weight in weights]
+    almost_still = replace(exp, lr=1e-9)
+    called: Any = torch.compile(model) if variant.compiled else model
 
     def step() -> None:
-        for p in weights:
-            p.grad = None
-        loss_of(model, at_hand).backward()
-        sgd_step(slow, weights, velocity)
+        for weight in weights:
+            weight.grad = None
+        loss_of(called, samples).backward()
+        sgd_step(almost_still, weights, velocity)
 
     return step
 
 
-def steps(exp: Experiment, task: Task, repeats: int) -> list[Row]:
-    """Milliseconds of a step, one thread."""
-    methods = {"FedAvg": replace(exp, algorithm=FedAvg()), "MOON": replace(exp, algorithm=MOON())}
-    variants = {
-        "torch, plain": (torch.contiguous_format, False),
-        "torch, channels_last": (torch.channels_last, False),
-        f"ours ({library.in_use()})": (torch.channels_last, True),
-    }
-    functions = {
-        f"{m} step, {v}": step_of(e, task, *how)
-        for m, e in methods.items()
-        for v, how in variants.items()
-    }
-    data, rng = task.parties[0], seeds.rng(0, "augmentation")
+def measure_steps(exp: Experiment, task: Task, repeats: int) -> list[Row]:
+    """Time one training step with one thread: FedAvg and MOON, with torch and our kernels."""
+    ours = f"ours ({library.in_use()})"
+    methods = {"FedAvg": FedAvg(), "MOON": MOON()}
+    variants = {"torch, plain": TORCH, "torch, channels_last": CHANNELS_LAST, ours: OURS}
+    functions: dict[str, Function] = {}
+    for method, algorithm in methods.items():
+        for name, variant in variants.items():
+            step = make_step(replace(exp, algorithm=algorithm), task, variant)
+            functions[f"{method} step, {name}"] = step
+    data = task.parties[0]
+    rng = seeds.rng(0, "augmentation")
     rows = torch.arange(BATCH)
     functions["augmentation of a batch"] = lambda: task.preparation.batch(data.x, rows, rng)
-    seconds = best_of(functions, repeats)
-    ours = {m: seconds[f"{m} step, ours ({library.in_use()})"] for m in methods}
+    seconds = best_seconds(functions, repeats)
     table: list[Row] = [(name, 1e3 * value, "ms") for name, value in seconds.items()]
-    for m in methods:
-        table.append(
-            (
-                f"{m} step: channels_last / ours",
-                seconds[f"{m} step, torch, channels_last"] / ours[m],
-                "x",
-            )
-        )
-    share = seconds["augmentation of a batch"]
-    table.append(
-        ("augmentation share of a FedAvg step", 100 * share / (share + ours["FedAvg"]), "%")
-    )
+    for method in methods:
+        ratio = seconds[f"{method} step, torch, channels_last"] / seconds[f"{method} step, {ours}"]
+        table.append((f"{method} step: channels_last / ours", ratio, "x"))
+    step_seconds = seconds[f"FedAvg step, {ours}"]
+    augmentation = seconds["augmentation of a batch"]
+    share = augmentation / (augmentation + step_seconds)
+    table.append(("augmentation share of a FedAvg step", 100 * share, "%"))
+    return table + compare_with_peak(task, step_seconds)
+
+
+def measure_compiled_step(exp: Experiment, task: Task, repeats: int) -> tuple[list[Row], str]:
+    """Time a FedAvg step with torch.compile, next to ours. Return the rows, or why there are none.
+
+    Compilation itself is not counted. It needs a C++ compiler, which many machines lack.
+    """
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        return [], f"torch.compile was skipped: there is no C++ compiler {compiler} on the PATH"
+    fedavg = replace(exp, algorithm=FedAvg())
+    compiled = make_step(fedavg, task, COMPILED)
+    try:
+        compiled()
+    except Exception as error:  # the compiler fails in many ways; the other rows do not need it
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        return [], f"torch.compile was skipped: {reason}"
+    functions = {"compiled": compiled, "ours": make_step(fedavg, task, OURS)}
+    seconds = best_seconds(functions, repeats)
+    ratio = seconds["compiled"] / seconds["ours"]
+    rows = [
+        ("FedAvg step, torch.compile", 1e3 * seconds["compiled"], "ms"),
+        ("FedAvg step: torch.compile / ours", ratio, "x"),
+    ]
+    return rows, ""
+
+
+def compare_with_peak(task: Task, step_seconds: float) -> list[Row]:
+    """Return the peak of one core and the share of it that a FedAvg step reaches."""
     peak = fma_peak()
-    if peak is not None:
-        flops = 3 * 2 * BATCH * multiply_adds(task)
-        table.append(("measured FMA peak of a core", peak / 1e9, "GFLOP/s"))
-        table.append(
-            (
-                "FedAvg step: dense-equivalent share of the peak",
-                100 * flops / ours["FedAvg"] / peak,
-                "%",
-            )
-        )
-    return table
+    if peak is None:
+        return []
+    operations = 3 * 2 * BATCH * multiply_adds(task)
+    share = operations / step_seconds / peak
+    return [
+        ("measured FMA peak of a core", peak / 1e9, "GFLOP/s"),
+        ("FedAvg step: dense-equivalent share of the peak", 100 * share, "%"),
+    ]
 
 
 def multiply_adds(task: Task) -> int:
-    """Of one forward pass of one sample: weights times the places they are used at."""
+    """Count the multiply-adds of a forward pass of one sample: weights times output positions."""
     total = 0
 
     def count(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
         nonlocal total
-        places = 1
-        if isinstance(module, nn.Conv2d):
-            places = (inputs[0].shape[2] - module.kernel_size[0] + 1) * (
-                inputs[0].shape[3] - module.kernel_size[1] + 1
-            )
-        total += module.weight.numel() * places if isinstance(module, nn.Conv2d | nn.Linear) else 0
+        if isinstance(module, nn.Linear):
+            total += module.weight.numel()
+        elif isinstance(module, nn.Conv2d):
+            height = inputs[0].shape[2] - module.kernel_size[0] + 1
+            width = inputs[0].shape[3] - module.kernel_size[1] + 1
+            total += module.weight.numel() * height * width
 
     model = task.build().eval()
     for module in model.modules():
@@ -176,34 +282,38 @@ def multiply_adds(task: Task) -> int:
 
 
 def fma_peak() -> float | None:
-    """Floating-point operations a second of one core, from a loop of nothing but multiply-adds; None without our C."""
+    """Measure the floating-point operations per second of one core; None without our kernels."""
     native = library.library()
     if native is None:
         return None
-    lanes = {name: lanes for lanes, name in library.SETS.items()}[library.in_use()]
+    lanes = next(number for number, name in library.SETS.items() if name == library.in_use())
     n = 2_000_000
-    seconds = best_of({"peak": lambda: native.moonfl_multiply_add(n)}, 8)["peak"]
+    seconds = best_seconds({"peak": lambda: native.moonfl_multiply_add(n)}, 8)["peak"]
     return 2.0 * 10 * lanes * n / seconds
 
 
 def round_seconds(
     exp: Experiment, task: Task, workers: int | None = None, repeats: int = 2
 ) -> float:
-    """Training in the second round and after, when MOON has its negatives; the best of `repeats` rounds."""
+    """Return the lowest training time of a round, after the first: MOON then has its negatives."""
+    best = float("inf")
+    chosen = list(range(exp.parties))
     with closing(make_engine(exp, task, workers)) as engine:
-        server, best = init_server(exp, task), float("inf")
-        chosen = list(range(exp.parties))
+        server = init_server(exp, task)
         for t in range(1 + repeats):
             start = time.perf_counter()
             server = aggregate(exp, server, engine.train(server, chosen, t))
-            best = min(best, time.perf_counter() - start) if t > 0 else best
-        return best
+            seconds = time.perf_counter() - start
+            if t > 0:
+                best = min(best, seconds)
+    return best
 
 
-def rounds(exp: Experiment, data: Dataset, quick: bool, data_dir: Path) -> list[Row]:
-    """Seconds of training in a round with ten parties and one local epoch, and what they are to each other."""
-    moon, fedavg = replace(exp, algorithm=MOON()), replace(exp, algorithm=FedAvg())
-    task, cores = make_task(exp, data), num_cores()
+def measure_rounds(exp: Experiment, data: Dataset) -> list[Row]:
+    """Time the training of a round with ten parties and one local epoch, and compute ratios."""
+    moon = replace(exp, algorithm=MOON())
+    fedavg = replace(exp, algorithm=FedAvg())
+    task = make_task(exp, data)
     seconds = {
         "MOON round": round_seconds(moon, task),
         "FedAvg round": round_seconds(fedavg, task),
@@ -211,103 +321,71 @@ def rounds(exp: Experiment, data: Dataset, quick: bool, data_dir: Path) -> list[
         "MOON round without augmentation": round_seconds(replace(moon, augment=False), task),
     }
     table: list[Row] = [(name, value, "s") for name, value in seconds.items()]
-    table.append(
-        ("MOON round / FedAvg round", seconds["MOON round"] / seconds["FedAvg round"], "x")
-    )
-    gain = seconds["FedAvg round, one worker"] / seconds["FedAvg round"]
-    table.append((f"{cores} workers against one", gain, "x"))
-    part = replace(data, train=data.train.take(torch.arange(min(5000, len(data.train.y)))))
-    still = [replace(e, augment=False, epochs=10) for e in (moon, fedavg)]
-    few = make_task(still[0], part)
-    ratio = round_seconds(still[0], few) / round_seconds(still[1], few)
+    ratio = seconds["MOON round"] / seconds["FedAvg round"]
+    table.append(("MOON round / FedAvg round", ratio, "x"))
+    speedup = seconds["FedAvg round, one worker"] / seconds["FedAvg round"]
+    table.append((f"{num_cores()} workers against one", speedup, "x"))
+    long_moon = replace(moon, augment=False, epochs=10)
+    long_fedavg = replace(fedavg, augment=False, epochs=10)
+    few_samples = make_task(long_moon, first_samples(data, 5000))
+    ratio = round_seconds(long_moon, few_samples) / round_seconds(long_fedavg, few_samples)
     table.append(("MOON round / FedAvg round, 10 epochs without augmentation", ratio, "x"))
-    if PLAIN_LOOP.exists() and not quick:
-        for option, ours in (
-            ("--augment", "MOON round"),
-            ("--no-augment", "MOON round without augmentation"),
-        ):
-            plain = plain_seconds(data_dir, len(data.train.y), option)
-            what = "with" if option == "--augment" else "without"
-            table.append((f"MOON round of a plain loop {what} augmentation", plain, "s"))
-            table.append((f"plain loop / ours, {what} augmentation", plain / seconds[ours], "x"))
+    return table
+
+
+def measure_plain_loop(data_dir: Path, samples: int, rounds: list[Row]) -> list[Row]:
+    """Time a MOON round of a plain PyTorch loop, and compare it with ours in `rounds`."""
+    ours = {name: value for name, value, _ in rounds}
+    table: list[Row] = []
+    for option, kind, name in (
+        ("--augment", "with augmentation", "MOON round"),
+        ("--no-augment", "without augmentation", "MOON round without augmentation"),
+    ):
+        seconds = plain_seconds(data_dir, samples, option)
+        table.append((f"MOON round of a plain loop {kind}", seconds, "s"))
+        table.append((f"plain loop / ours, {kind}", seconds / ours[name], "x"))
     return table
 
 
 def plain_seconds(data_dir: Path, samples: int, option: str) -> float:
-    words = [
-        sys.executable,
-        str(PLAIN_LOOP),
-        "--data-dir",
-        str(data_dir),
-        "--samples",
-        str(samples),
-        option,
-    ]
-    done = subprocess.run(words, capture_output=True, text=True)
+    """Run the plain loop in its own process and return the seconds that it prints."""
+    command = [sys.executable, str(PLAIN_LOOP)]
+    command += ["--data-dir", str(data_dir), "--samples", str(samples), option]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
-        raise RunError(f"{PLAIN_LOOP} failed: {said[0]}")
+        lines = done.stderr.strip().splitlines()
+        reason = lines[-1] if lines else f"status {done.returncode}"
+        raise RunError(f"{PLAIN_LOOP} failed: {reason}")
     return float(done.stdout)
 
 
-def bench(
-    data_dir: Path, quick: bool, out: Path | None, notify: Callable[[str], None]
-) -> dict[str, Any]:
-    """Measure, tell each row as it is known, and write them all as JSON."""
-    if out is not None and not out.parent.is_dir():
-        raise InputError(f"{out.parent} is not a folder")
-    if out is not None and out.is_dir():
-        raise InputError(f"--out {out} is a folder; name a file")
-    exp = Experiment(dataset="cifar10", rounds=2, epochs=1, algorithm=MOON())
-    data = cifar10_or_made(data_dir, SAMPLES[quick])
-    facts = {
-        "kernels": library.in_use(),
-        "torch": torch.__version__,
-        "cores": num_cores(),
-        "processor": processor(),
-        "samples": len(data.train.y),
-    }
-    notify("\n".join(f"{key:10} {value}" for key, value in facts.items()))
-    torch.set_num_threads(1)
-    table = steps(exp, make_task(replace(exp, parties=1), data), REPEATS[quick])
-    notify(as_text(table))
-    more = rounds(exp, data, quick, data_dir)
-    notify(as_text(more))
-    if not PLAIN_LOOP.exists():
-        notify(
-            "no comparison with a plain PyTorch loop: benchmarks/plain_loop.py is in a clone only"
-        )
-    table += more
-    peak = peak_memory() / 2**20
-    notify(f"peak memory of the main process  {peak:.0f} MB")
-    result = {
-        **facts,
-        "peak_memory_mb": peak,
-        "measured": [{"what": n, "value": v, "unit": u} for n, v, u in table],
-    }
-    if out is not None:
-        write_atomically(out, json.dumps(result, indent=1) + "\n")
-    return result
-
-
 def as_text(table: list[Row]) -> str:
+    """Format the rows as aligned columns."""
     rows = [(name, f"{value:.2f}", unit) for name, value, unit in table]
     return align(rows, right={1})
 
 
 def processor() -> str:
+    """Return the name of the processor."""
     return proc_entry("cpuinfo", "model name") or platform.processor() or platform.machine()
 
 
 def peak_memory() -> int:
-    """Bytes; of this program alone, where the resource module would count what started it."""
-    return 1024 * int((proc_entry("self/status", "VmHWM") or "0 kB").split()[0])
+    """Return the peak memory of this process in bytes.
+
+    The resource module would also count the process that started this one.
+    """
+    text = proc_entry("self/status", "VmHWM") or "0 kB"
+    return 1024 * int(text.split()[0])
 
 
 def proc_entry(file: str, key: str) -> str | None:
-    """The value of a `key: value` line below /proc; None where there is none."""
+    """Return the value of a `key: value` line in a file below /proc, or None."""
     try:
         lines = (Path("/proc") / file).read_text().splitlines()
     except OSError:
         return None
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), None)
+    for line in lines:
+        if line.startswith(key):
+            return line.split(":", 1)[1].strip()
+    return None

@@ -11,7 +11,7 @@ import torch
 
 from .. import seeds
 from ..algorithms import MOON, FedAvg
-from ..bench import step_of
+from ..bench import OURS, make_step
 from ..data.augment import Preparation
 from ..data.base import Dataset, Examples
 from ..data.cifar import CIFAR10, CIFAR100
@@ -144,9 +144,8 @@ def measure(exp: Experiment, batch: int) -> Cost:
     task = make_task(fedavg, data)
     rows = torch.arange(batch)
     rng = seeds.rng(0, "augmentation") if exp.augment else None
-    layout = torch.channels_last
-    step = fastest(step_of(fedavg, task, layout, native=True, batch=batch))
-    moon_step = fastest(step_of(moon, task, layout, native=True, batch=batch))
+    step = fastest(make_step(fedavg, task, OURS, batch))
+    moon_step = fastest(make_step(moon, task, OURS, batch))
     prepare = fastest(lambda: task.preparation.batch(examples.x, rows, rng))
     frozen = max(0.0, moon_step - step) / 2  # the global model and one negative
     return Cost(step=(step + prepare) / batch, frozen=frozen / batch)
