@@ -1,5 +1,6 @@
-"""Fails where the built site would fetch anything from elsewhere: it must read offline. Or where a formula was cut by
-Markdown, which leaves marks of its own in it. `make docs` runs it.
+"""Check the built documentation: it loads nothing from other hosts, and no formula was cut by Markdown.
+
+`make docs` runs it.
 """
 
 import re
@@ -7,7 +8,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-FETCHED = {
+LOADING_ATTRIBUTES = {
     "script": "src",
     "img": "src",
     "iframe": "src",
@@ -20,51 +21,61 @@ FETCHED = {
     "use": "href",
     "image": "href",
 }
-ELSEWHERE = re.compile(r"\s*(?:[a-z]+:)?//", re.IGNORECASE)
-IN_CSS = re.compile(r"(?:url\(|@import)\s*['\"]?\s*(?:[a-z]+:)?//[^)'\"\s]*", re.IGNORECASE)
+OTHER_HOST = re.compile(r"\s*(?:[a-z]+:)?//", re.IGNORECASE)
+CSS_ADDRESS = re.compile(r"(?:url\(|@import)\s*['\"]?\s*(?:[a-z]+:)?//[^)'\"\s]*", re.IGNORECASE)
+CUT_FORMULA = "\x02"  # placeholder that Markdown leaves in a formula it interrupted
 
 
 class Page(HTMLParser):
+    """Collects the formulas of a page and what it loads from other hosts."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
-        self.math = 0
+        self.external: list[str] = []
+        self.formulas = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.math += tag == "math"
-        address = given.get(FETCHED.get(tag, "")) or ""
-        plain_link = tag == "link" and given.get("rel") in ("canonical", "next", "prev")
-        if ELSEWHERE.match(address) and not plain_link:
-            self.found.append(f"<{tag}> {address}")
-        self.found += IN_CSS.findall(given.get("style") or "")
+        """Record a formula, or an address on another host."""
+        attributes = dict(attrs)
+        if tag == "math":
+            self.formulas += 1
+        address = attributes.get(LOADING_ATTRIBUTES.get(tag, "")) or ""
+        only_link = tag == "link" and attributes.get("rel") in ("canonical", "next", "prev")
+        if OTHER_HOST.match(address) and not only_link:
+            self.external.append(f"<{tag}> {address}")
+        self.external += CSS_ADDRESS.findall(attributes.get("style") or "")
+
+
+def check(site: Path) -> tuple[list[str], int]:
+    """Return the problems of a built site and its number of formulas."""
+    problems = []
+    formulas = 0
+    for path in sorted(site.rglob("*.html")):
+        text = path.read_text(encoding="utf-8")
+        page = Page()
+        page.feed(text)
+        formulas += page.formulas
+        for address in page.external + CSS_ADDRESS.findall(text):
+            problems.append(f"{path}: {address} is loaded from another host")
+        if CUT_FORMULA in text:
+            problems.append(f"{path}: a formula is cut by Markdown")
+    for path in [*site.rglob("*.css"), *site.rglob("*.svg")]:
+        for address in CSS_ADDRESS.findall(path.read_text(encoding="utf-8")):
+            problems.append(f"{path}: {address} is loaded from another host")
+    return problems, formulas
 
 
 def main(site: Path) -> str | None:
-    """What is wrong, or nothing."""
-    wrong, formulas, pages = [], 0, sorted(site.rglob("*.html"))
-    if not pages:
-        return f"{site} has no pages"
-    for path in pages:
-        page = Page()
-        text = path.read_text(encoding="utf-8")
-        page.feed(text)
-        formulas += page.math
-        wrong += [
-            f"{path}: {what} is fetched from elsewhere"
-            for what in page.found + IN_CSS.findall(text)
-        ]
-        wrong += [f"{path}: a formula is cut by Markdown"] if "\x02" in text else []
-    for path in [*site.rglob("*.css"), *site.rglob("*.svg")]:
-        wrong += [
-            f"{path}: {what} is fetched from elsewhere"
-            for what in IN_CSS.findall(path.read_text(encoding="utf-8"))
-        ]
-    if wrong:
-        return "\n".join(wrong)
+    """Print a summary, or return the problems as a message for sys.exit."""
+    pages = len(list(site.rglob("*.html")))
+    if pages == 0:
+        return f"{site} contains no pages"
+    problems, formulas = check(site)
+    if problems:
+        return "\n".join(problems)
     if formulas == 0:
         return "no formula became MathML"
-    print(f"{len(pages)} pages, {formulas} formulas; nothing is fetched from elsewhere")
+    print(f"{pages} pages, {formulas} formulas; nothing is loaded from other hosts")
     return None
 
 

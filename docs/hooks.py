@@ -1,4 +1,4 @@
-"""What pages of the documentation take from the code when the site is built."""
+"""Hooks of mkdocs: insert tables of settings and commands into pages, and make the search work offline."""
 
 import argparse
 import dataclasses
@@ -12,61 +12,67 @@ from typing import Any
 from moonfl.cli.parser import make_parser
 from moonfl.settings import format_default
 
-PARTS = {
-    "algorithm": "the method, by name; in Python a value",
-    "server": "the server step, likewise",
+COMPONENTS = {
+    "algorithm": "the method, by name; in Python an instance of its class",
+    "server": "the server optimizer, by name; in Python an instance of its class",
 }
-SHIM = "https://unpkg.com/iframe-worker/shim"  # what Material's plugin for offline use would fetch
+SHIM = "https://unpkg.com/iframe-worker/shim"  # address in the pages of Material's offline plugin
+COMMANDS_MARK = "<!-- commands -->"
+SETTINGS_MARK = re.compile(r"<!-- settings of (\S+):(\w+) -->")
 
 
-def on_page_markdown(markdown: str, **given: Any) -> str:
-    """`<!-- settings of MODULE:CLASS -->` becomes the table of its fields, `<!-- commands -->` all commands."""
-    markdown = re.sub(
-        "<!-- commands -->", lambda _: "\n\n".join(map(command, leaves(make_parser()))), markdown
-    )
-    return re.sub(
-        r"<!-- settings of (\S+):(\w+) -->", lambda found: table(*found.groups()), markdown
-    )
+def on_page_markdown(markdown: str, **kwargs: Any) -> str:
+    """Replace `<!-- settings of MODULE:CLASS -->` and `<!-- commands -->` by tables from the code."""
+    if COMMANDS_MARK in markdown:
+        sections = [command_section(parser) for parser in leaf_commands(make_parser())]
+        markdown = markdown.replace(COMMANDS_MARK, "\n\n".join(sections))
+    return SETTINGS_MARK.sub(lambda match: settings_table(match[1], match[2]), markdown)
 
 
-def on_post_build(config: Any, **given: Any) -> None:
-    """The search works from disk by a script of our own: the site fetches nothing from elsewhere."""
+def on_post_build(config: Any, **kwargs: Any) -> None:
+    """Replace the script that the search would download by docs/offline-worker.js."""
     site = Path(config["site_dir"])
     for path in site.rglob("*.html"):
-        ours = os.path.relpath(site / "offline-worker.js", path.parent)
-        path.write_text(path.read_text(encoding="utf-8").replace(SHIM, ours), encoding="utf-8")
+        worker = os.path.relpath(site / "offline-worker.js", path.parent)
+        page = path.read_text(encoding="utf-8")
+        path.write_text(page.replace(SHIM, worker), encoding="utf-8")
 
 
-def table(module: str, name: str) -> str:
+def settings_table(module: str, name: str) -> str:
+    """Return a Markdown table of the settings of a class, with defaults and descriptions."""
     cls = getattr(importlib.import_module(module), name)
-    rows = [
-        f"| `{f.name}` | `{format_default(f)}` | {f.metadata.get('doc') or PARTS[f.name]} |"
-        for f in dataclasses.fields(cls)
-    ]
-    return "\n".join(["| key | default | what it is |", "|---|---|---|", *rows])
+    rows = []
+    for field in dataclasses.fields(cls):
+        description = field.metadata.get("doc") or COMPONENTS[field.name]
+        rows.append(f"| `{field.name}` | `{format_default(field)}` | {description} |")
+    return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows])
 
 
-def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The commands of a command, down to those that have none of their own."""
-    groups = [
-        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
-    ]
+def leaf_commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield the commands of a parser that have no subcommands."""
+    actions = parser._actions
+    groups = [action for action in actions if isinstance(action, argparse._SubParsersAction)]
     for group in groups:
-        for sub in group.choices.values():
-            yield from leaves(sub)
+        for subparser in group.choices.values():
+            yield from leaf_commands(subparser)
     if not groups:
         yield parser
 
 
-def command(parser: argparse.ArgumentParser) -> str:
-    """Its heading, what it does, and a table of its words."""
+def command_section(parser: argparse.ArgumentParser) -> str:
+    """Return the heading, description and table of arguments of a command."""
     rows = []
     for action in parser._actions:
         if action.dest == "help":
             continue
-        value = str(action.metavar or " | ".join(action.choices or []) or action.dest.upper())
-        words = [*action.option_strings, *([value] if action.nargs != 0 else [])]
-        rows.append(f"| `{' '.join(words)}` | {(action.help or '').replace('%%', '%')} |")
-    told = ["| word | what it is |", "|---|---|", *rows] if rows else []
-    doc = parser.description or ""
-    return "\n".join([f"### {parser.prog}", "", f"{doc[:1].upper()}{doc[1:]}.", "", *told])
+        words = list(action.option_strings)
+        if action.nargs != 0:
+            words.append(
+                str(action.metavar or " | ".join(action.choices or []) or action.dest.upper())
+            )
+        description = (action.help or "").replace("%%", "%")
+        rows.append(f"| `{' '.join(words)}` | {description} |")
+    header = ["| argument | meaning |", "|---|---|"] if rows else []
+    description = parser.description or ""
+    sentence = f"{description[:1].upper()}{description[1:].rstrip('.')}."
+    return "\n".join([f"### {parser.prog}", "", sentence, "", *header, *rows])

@@ -1,4 +1,4 @@
-// Browsers refuse workers to pages that are read from disk (file://). There the search runs in a hidden frame instead.
+// Browsers do not allow workers in pages that are opened from disk (file://). There the search runs in a hidden frame.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(address) {

@@ -2,8 +2,9 @@
 
     python examples/clinics.py
 
-Five clinics; the further along the list, the larger the tumours it sees. Each keeps a tenth of its training rows apart
-to say when to stop, and a fifth to judge the model by. The trained model is exported for use without moonfl.
+There are five clinics; the later in the list, the larger the tumours it sees. Each clinic sets aside a
+tenth of its training rows for early stopping and holds out a fifth of its rows for evaluation. The
+trained model is exported for use without moonfl.
 """
 
 import argparse
@@ -15,16 +16,32 @@ from sklearn.datasets import load_breast_cancer
 import moonfl
 
 CLINICS = 5
+METHODS = {"FedAvg": moonfl.FedAvg(), "SCAFFOLD": moonfl.Scaffold(), "MOON": moonfl.MOON(mu=1)}
 
 
-def clinics() -> dict[str, tuple]:
+def load_clinics() -> dict[str, tuple]:
+    """Split the rows between the clinics by the rank of the tumour's mean radius."""
     x, y = load_breast_cancer(return_X_y=True)
-    size = x[:, 0].argsort().argsort()  # the rank of the tumour's mean radius
-    clinic = size * CLINICS // len(size)
+    rank = x[:, 0].argsort().argsort()
+    clinic = rank * CLINICS // len(rank)
     return {f"clinic {k + 1}": (x[clinic == k], y[clinic == k]) for k in range(CLINICS)}
 
 
+def describe(results: list[moonfl.Result]) -> str:
+    """Return the metrics of the selected rounds: means over seeds, and the worst clinic of any seed."""
+    records = [result.chosen for result in results]
+    accuracy = statistics.fmean(record["accuracy"] for record in records)
+    balanced = statistics.fmean(record["balanced_accuracy"] for record in records)
+    shares = [correct / total for record in records for correct, total in record["sites"].values()]
+    rounds = ", ".join(str(record["round"]) for record in records)
+    return (
+        f"{100 * accuracy:.1f} %, balanced {100 * balanced:.1f} %, "
+        f"worst clinic {100 * min(shares):.1f} %, selected rounds {rounds}"
+    )
+
+
 def main() -> None:
+    """Train with each method and seed, print the metrics, and export MOON's model of seed 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -32,15 +49,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("clinics-model"))
     args = parser.parse_args()
-    parties = clinics()
-    print(
-        "benign, of how many:", ", ".join(f"{int(y.sum())}/{len(y)}" for _, y in parties.values())
-    )
-    for name, algorithm in (
-        ("FedAvg", moonfl.FedAvg()),
-        ("SCAFFOLD", moonfl.Scaffold()),
-        ("MOON", moonfl.MOON(mu=1)),
-    ):
+    parties = load_clinics()
+    benign = ", ".join(f"{int(y.sum())}/{len(y)}" for _, y in parties.values())
+    print(f"benign rows of all rows: {benign}")
+    for name, algorithm in METHODS.items():
         results = [
             moonfl.federate(
                 "mlp",
@@ -55,18 +67,9 @@ def main() -> None:
             )
             for seed in range(args.seeds)
         ]
-        chosen = [result.chosen for result in results]
-        accuracy, balanced = (
-            [100 * fact[key] for fact in chosen] for key in ("accuracy", "balanced_accuracy")
-        )
-        worst = min(right / total for fact in chosen for right, total in fact["sites"].values())
-        rounds = ", ".join(str(fact["round"]) for fact in chosen)
-        print(
-            f"{name:8} {statistics.fmean(accuracy):.1f} %, balanced {statistics.fmean(balanced):.1f} %, "
-            f"worst clinic {100 * worst:.1f} %, chosen rounds {rounds}"
-        )
+        print(f"{name:8} {describe(results)}")
     moonfl.export(results[0], args.out, best=True)
-    print(f"MOON's model of seed 0, of its chosen round, is in {args.out}")
+    print(f"MOON's model of seed 0, from its selected round, is in {args.out}")
 
 
 if __name__ == "__main__":

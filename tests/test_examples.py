@@ -1,4 +1,4 @@
-"""The scripts of examples/, at reduced length."""
+"""Run the scripts of examples/ at reduced length."""
 
 import runpy
 import sys
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the words of docs/examples.md, in an empty folder."""
+    """Run an example in an empty folder, with the arguments that docs/examples.md shows."""
     monkeypatch.chdir(folder)
     page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
     (words,) = (words for words in commands(page) if words[:2] == ["python", f"examples/{name}"])
@@ -27,12 +27,10 @@ def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_example_is_tested_and_described() -> None:
     readme = (EXAMPLES / "README.md").read_text()
+    tests = Path(__file__).read_text()
     for path in EXAMPLES.glob("*.py"):
         assert f"`{path.name}`" in readme
-        assert (
-            f'"{path.name}"' in Path(__file__).read_text()
-            or f'"{path.stem}:' in Path(__file__).read_text()
-        )
+        assert f'"{path.name}"' in tests or f"{path.stem}:" in tests
 
 
 def test_hapt(
@@ -41,7 +39,7 @@ def test_hapt(
     write_hapt(tmp_path / "hapt.npz")
     run("hapt.py", tmp_path, monkeypatch)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "10 people train, 48 windows of 2 others judge"
+    assert lines[0] == "10 people train; the test set has 48 windows of 2 others"
     assert [line.split()[0] for line in lines[1:]] == ["SOLO", "FedAvg", "MOON", "FedAvgM"]
 
 
@@ -64,12 +62,12 @@ def test_clinics(
 ) -> None:
     run("clinics.py", tmp_path, monkeypatch)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("benign, of how many: 112/114, 106/114, 92/114, 46/114, 1/113")
+    assert lines[0].startswith("benign rows of all rows: 112/114, 106/114, 92/114, 46/114, 1/113")
     assert [line.split()[0] for line in lines[1:4]] == ["FedAvg", "SCAFFOLD", "MOON"]
     assert (tmp_path / "model" / "model.pt2").exists()
 
 
-def test_a_method_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     words = [
         "digits-fedavg",
@@ -83,7 +81,6 @@ def test_a_method_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     method, task = runpy.run_path(str(EXAMPLES / "proximal_z.py"))["ProximalZ"], gaussians()
     drifts = []
     for algorithm in (FedAvg(), method(lam=0.0), method(lam=20.0)):
-        drifts.append(
-            train(replace(TINY, algorithm=algorithm), task).params["head.2.weight"].norm().item()
-        )
+        server = train(replace(TINY, algorithm=algorithm), task)
+        drifts.append(server.params["head.2.weight"].norm().item())
     assert drifts[0] == drifts[1] != drifts[2]
