@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 import moonfl
-from helpers.custom import OWN, own_experiment
+from helpers.custom import SETTINGS, custom_experiment
 from helpers.equality import same
 from moonfl import Experiment
 from moonfl.cli import main
@@ -20,7 +20,7 @@ def test_custom_method_and_model_by_dotted_path(
     module: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Results are bit-identical with and without workers, and after a resume."""
-    words = [*OWN, "parties=3", "epochs=1", "rounds=2"]
+    words = [*SETTINGS, "parties=3", "epochs=1", "rounds=2"]
     assert main(["run", *words, "--out", "run", "--workers", "2"]) == 0, capsys.readouterr().err
     assert main(["resume", "run"]) == 0
     assert main(["report", "run", "--out", "report"]) == 0
@@ -35,14 +35,14 @@ def test_custom_method_and_model_by_dotted_path(
 
 def test_a_class_variable_is_not_a_setting(module: Path) -> None:
     exp = override(Experiment(), ["algorithm=mymethod:Unweighted"])
-    assert exp.algorithm.weighting.startswith("no setting")
+    assert exp.algorithm.weighting.startswith("a class variable")
     bare = importlib.import_module("mymethod").Bare()
     with pytest.raises(moonfl.InputError, match=r"write @dataclass\(frozen=True\) above Bare"):
         Experiment(algorithm=bare)
 
 
 def test_a_dotted_path_survives_the_file(module: Path) -> None:
-    exp = own_experiment()
+    exp = custom_experiment()
     Path("e.toml").write_text(to_toml(exp))
     assert from_toml(Path("e.toml")) == exp
 
@@ -130,12 +130,12 @@ def test_literals_of_integers_and_none_survive_the_file(
         ("algorithm=:Small", "algorithm=:Small is not a dotted path; write package.module:Name"),
         ("algorithm=mymethod:", "algorithm=mymethod: is not a dotted path"),
         ("algorithm=mymthod:Small", "there is no module 'mymthod' in the current folder"),
-        ("algorithm=mymethod:NotOne", "it must be a dataclass that extends FedAvg"),
+        ("algorithm=mymethod:NotAnAlgorithm", "it must be a dataclass that extends FedAvg"),
         ("algorithm=mymethod:plain", "it must be a dataclass that extends FedAvg"),
         ("algorithm=mymethod:Demanding", "algorithm.lam has no default and must be set"),
         ("algorithm=mymethod:Bare", "write @dataclass(frozen=True) above Bare"),
         ("server=mymethod:Small", "it must be a dataclass that extends Average"),
-        ("algorithm=broken:X", "importing broken failed: No module named 'nothing_of_this_name'"),
+        ("algorithm=broken:X", "importing broken failed: No module named 'missing_dependency'"),
         ("algorithm=worse:X", "importing worse failed: ZeroDivisionError"),
         ("algorithm=__main__:Gone", "was defined in a script that is not running now"),
         ("model=mymethod:narow", "unknown model in mymethod 'narow'; did you mean narrow"),

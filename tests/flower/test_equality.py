@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import moonfl
-from helpers.custom import module, own_experiment
+from helpers.custom import custom_experiment, module
 from helpers.equality import same
 from helpers.flower_deployment import (
     MOON3,
@@ -49,7 +49,7 @@ def test_a_deployment_is_bit_identical(deployment: Deployment) -> None:
 
 def test_a_custom_method_and_model_are_bit_identical(module: Path) -> None:
     """The app contains their module; results over messages are those of the embedded engine."""
-    exp = own_experiment()
+    exp = custom_experiment()
     deployment = Deployment(module / "federation", exp)
     assert (module / "federation" / "app" / "mymethod.py").read_text() == (
         module / "mymethod.py"

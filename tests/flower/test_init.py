@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.custom import module, own_experiment
+from helpers.custom import custom_experiment, module
 from helpers.flower_deployment import (
     Deployment,
 )
@@ -34,7 +34,7 @@ def test_a_deployment_contains_its_own_method(
     module: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is found from any folder, even if that has another module of the same name."""
-    Deployment(module / "federation", own_experiment())
+    Deployment(module / "federation", custom_experiment())
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     monkeypatch.delitem(sys.modules, "mymethod", raising=False)
     (module / "elsewhere").mkdir()

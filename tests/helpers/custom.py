@@ -33,13 +33,13 @@ class Small(moonfl.FedAvg):
 
 @dataclass(frozen=True)
 class Shadow(moonfl.FedAvg):
-    lr: float = setting(0.1, "not that of the optimiser")
+    lr: float = setting(0.1, "has the name of a setting of every experiment")
 
 
 @dataclass(frozen=True)
 class Halfway(moonfl.Average):
-    def step(self, params, combined, memory):
-        return {k: (v + combined[k]) / 2 for k, v in params.items()}, memory
+    def step(self, params, aggregated, state):
+        return {k: (v + aggregated[k]) / 2 for k, v in params.items()}, state
 
 
 def narrow(shape):
@@ -52,14 +52,14 @@ class Demanding(moonfl.FedAvg):
 
 
 class Bare(moonfl.FedAvg):
-    lam: float = setting(0.1, "no setting: the class is no dataclass itself")
+    lam: float = setting(0.1, "not a setting, because the class is not a dataclass")
 
 
 class Unweighted(moonfl.FedAvg):
-    weighting: typing.ClassVar[str] = "no setting, so no dataclass is needed"
+    weighting: typing.ClassVar[str] = "a class variable, so no dataclass is needed"
 
 
-class NotOne:
+class NotAnAlgorithm:
     pass
 
 
@@ -67,19 +67,26 @@ plain = 3
 """
 
 
-OWN = ["algorithm=mymethod:Small", "lam=0.5", "server=mymethod:Halfway", "model=mymethod:narrow"]
+SETTINGS = [
+    "algorithm=mymethod:Small",
+    "lam=0.5",
+    "server=mymethod:Halfway",
+    "model=mymethod:narrow",
+]
 
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A module in the current folder, as a user has it."""
+    """Write modules to the current folder and return it."""
     (tmp_path / "mymethod.py").write_text(METHOD)
-    (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
+    (tmp_path / "broken.py").write_text("import missing_dependency\n")
     (tmp_path / "worse.py").write_text("1 / 0\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
     return tmp_path
 
 
-def own_experiment(**more: Any) -> Experiment:
-    return replace(override(Experiment(parties=3, rounds=2, epochs=1), OWN), **more)
+def custom_experiment(**changes: Any) -> Experiment:
+    """Return an experiment with the custom method, server optimizer and model."""
+    exp = override(Experiment(parties=3, rounds=2, epochs=1), SETTINGS)
+    return replace(exp, **changes)

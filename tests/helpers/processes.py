@@ -1,4 +1,7 @@
-"""Commands as processes of their own, forked from one that has moonfl loaded, which takes a while."""
+"""Start `moonfl` commands as processes.
+
+They are forked from a server process that has imported moonfl, because the import is slow.
+"""
 
 import multiprocessing
 import os
@@ -14,7 +17,7 @@ SERVER.set_forkserver_preload(
 
 
 def start(folder: Path, *words: str) -> BaseProcess:
-    """`moonfl WORDS` in the folder; what it says goes to the file `told` there."""
+    """Start `moonfl WORDS` in a folder. Its output goes to the file `output.txt` there."""
     process = SERVER.Process(target=_command, args=(folder, words))
     process.start()
     return process
@@ -23,11 +26,10 @@ def start(folder: Path, *words: str) -> BaseProcess:
 def _command(folder: Path, words: tuple[str, ...]) -> None:
     from moonfl.cli import main
 
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # also where the tests are deaf to Ctrl-C
+    # Tests that run in the background ignore SIGINT, and a forked process would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
-    descriptor = os.open("told", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    descriptor = os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(descriptor, stream.fileno())
     sys.exit(main(list(words)))

@@ -168,7 +168,7 @@ def test_twenty_kills_at_random_moments(
         if process.exitcode == -signal.SIGKILL:
             kills += 1
             continue
-        assert process.exitcode == 0, (tmp_path / "told").read_text()
+        assert process.exitcode == 0, (tmp_path / "output.txt").read_text()
         assert same(load_file(out / "checkpoint" / "server-16.safetensors"), uninterrupted)
         assert progress(out) == 16
         finished = kills == 5
