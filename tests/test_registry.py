@@ -185,7 +185,7 @@ def test_settings_of_a_custom_method_are_checked(
         (["run", "--mu", "--json"], "settings have no dashes: write mu=VALUE"),
         (
             ["reproduce", "--list", "--dataset", "cifar1"],
-            "unknown data set of the paper 'cifar1'; did you mean cifar1",
+            "unknown dataset of the paper 'cifar1'; did you mean cifar1",
         ),
         (["reproduce", "--scale", "smal"], "unknown scale 'smal'; did you mean small"),
         (["run", "dataset=cvs"], "unknown dataset 'cvs'; did you mean csv"),
