@@ -142,7 +142,7 @@ def test_wrong_archive_brought_by_hand_is_kept_and_named(
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "cifar-10-python.tar.gz").write_bytes(b"something else")
     with pytest.raises(
-        RunError, match=r"cifar-10-python\.tar\.gz is there, but its md5 is not the published"
+        RunError, match=r"cifar-10-python\.tar\.gz exists, but its MD5 is not the published"
     ):
         download.get("cifar10", tmp_path / "data")
     assert left(tmp_path / "data") == ["cifar-10-python.tar.gz"]
@@ -154,7 +154,7 @@ def test_incomplete_folder_of_the_users_is_not_touched(
     folder = tmp_path / "data" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="is there without data_batch_1; move it away"):
+    with pytest.raises(InputError, match="exists without data_batch_1; move it away"):
         download.get("cifar10", tmp_path / "data")
     assert (folder / "notes.txt").read_text() == "mine"
     assert publisher.asked == []

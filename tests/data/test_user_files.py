@@ -294,7 +294,7 @@ def test_broken_folders_are_told(tmp_path: Path) -> None:
         ),
         (
             folder,
-            r"notes\.txt is no image",
+            r"notes\.txt is not an image",
             lambda: (folder / "blue" / "notes.txt").write_text("x"),
         ),
     ]
@@ -310,7 +310,7 @@ def test_broken_folders_are_told(tmp_path: Path) -> None:
     write_images(tmp_path / "split" / "train")
     write_images(tmp_path / "split" / "val")
     with pytest.raises(
-        InputError, match=r"split has val/ beside train/, where only test/ is known"
+        InputError, match=r"split has val/ next to train/, where only test/ is allowed"
     ):
         read_folder(tmp_path / "split", Reading())
     with pytest.raises(InputError, match=r"unknown class folder .* 'blue'; did you mean blu"):
@@ -328,7 +328,7 @@ def test_pixels_of_more_than_a_byte_are_refused(tmp_path: Path) -> None:
 def test_images_are_not_all_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """20,000 rows of the same few files: 2.4 GB of pixels if they were decoded at once; what is kept has a bound."""
     folder = write_images(tmp_path / "images", count=5, side=200)
-    monkeypatch.setattr("moonfl.data.images.KEPT", 4 * 3 * 200 * 200)
+    monkeypatch.setattr("moonfl.data.images.CACHE_BYTES", 4 * 3 * 200 * 200)
     paths = sorted(folder.rglob("*.png")) * 2000
     tracemalloc.start()
     images = Images(paths, (200, 200))

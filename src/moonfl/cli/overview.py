@@ -66,7 +66,7 @@ def build() -> Overview:
     ]
     datasets = []
     for name, source in DATASETS.items():
-        entry = DatasetEntry(name=name, location=source.where)
+        entry = DatasetEntry(name=name, location=source.location)
         if source.archive is not None:
             entry.folder = source.archive.folder
             entry.files = list(source.archive.files)

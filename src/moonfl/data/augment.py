@@ -1,4 +1,4 @@
-"""From stored pixels to the network's input, a whole batch at a time."""
+"""Preparation of batches: normalisation and augmentation (crop, flip, rotation) of images."""
 
 import functools
 from dataclasses import dataclass
@@ -10,59 +10,62 @@ from torch import Tensor
 from ..kernels.batch import gather
 from .images import Images
 
-PAD = 4  # pixels around the image before it is cropped back to its size
+PAD = 4  # pixels that are added at each border before an image is cropped to its size
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """(x / scale - mean) / std per channel; when training, before it: crop, flip and rotation at random."""
+    """Normalisation (x / scale - mean) / std per channel, after random augmentation in training."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     scale: float = 255.0
-    crop: Literal["reflect", "zero"] | None = (
-        None  # how the border of 4 pixels is filled before the crop
-    )
-    flip: bool = False
-    rotation: float = 0.0  # up to so many degrees either way, nearest pixel, black outside
+    crop: Literal["reflect", "zero"] | None = None  # random crop; how the border is padded
+    flip: bool = False  # random horizontal flip
+    rotation: float = 0.0  # largest angle in degrees; nearest pixel, black outside
 
     @property
     def augments(self) -> bool:
+        """Whether training images are augmented."""
         return self.crop is not None or self.flip or self.rotation > 0
 
     def batch(self, x: Tensor | Images, rows: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        """The rows of x as the network's input: pixels as float32, augmented where a stream of random numbers is given,
-        anything else as it is stored.
+        """Return samples as input of the network.
+
+        Images become float32 and are augmented if `rng` is not None. Other samples stay as they
+        are stored.
         """
         if not is_pixels(x.dtype, len(x.shape) - 1):
             return x[rows]
         if isinstance(x, Images):
-            x, rows = x[rows], torch.arange(len(rows), device=rows.device)
+            x = x[rows]
+            rows = torch.arange(len(rows), device=rows.device)
         height, width = x.shape[2:]
         maps, choice = self.sources(len(rows), height, width, rng if self.augments else None)
-        return gather(x, rows, maps, choice, normalised_bytes(self, x.shape[1]))
+        return gather(x, rows, maps, choice, byte_table(self, x.shape[1]))
 
     def normalise(self, x: Tensor) -> Tensor:
-        """[B, C, ...] stored values -> float32."""
-        mean, std = (
-            torch.tensor(values, dtype=torch.float32, device=x.device).view(
-                -1, *[1] * (x.dim() - 2)
-            )
-            * self.scale
-            for values in (self.mean, self.std)
-        )
+        """Convert stored values [B, C, ...] to float32 and normalise them."""
+        mean = self._per_channel(self.mean, x)
+        std = self._per_channel(self.std, x)
         return (x.float() - mean) / std
+
+    def _per_channel(self, values: tuple[float, ...], x: Tensor) -> Tensor:
+        """Return a mean or standard deviation in units of stored values; it broadcasts with x."""
+        tensor = torch.tensor(values, dtype=torch.float32, device=x.device)
+        return tensor.view(-1, *[1] * (x.dim() - 2)) * self.scale
 
     def sources(
         self, batch: int, height: int, width: int, rng: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
-        """Maps of where every pixel comes from, int32 [M, HW], and for each image of the batch the map it takes."""
+        """Return maps of the source of every pixel, int32 [M, HW], and the map of each image."""
         if rng is None:
             return crop_and_flip(height, width, None), torch.zeros(batch, dtype=torch.long)
         shifts = (2 * PAD + 1) ** 2 if self.crop else 1
         shift = torch.randint(shifts, (batch,), generator=rng)
         flip = torch.randint(2 if self.flip else 1, (batch,), generator=rng)
-        maps, choice = crop_and_flip(height, width, self.crop), 2 * shift + flip
+        maps = crop_and_flip(height, width, self.crop)
+        choice = 2 * shift + flip
         if self.rotation > 0:
             degrees = (torch.rand(batch, generator=rng) * 2 - 1) * self.rotation
             black = maps.new_full((batch, 1), height * width)
@@ -77,34 +80,38 @@ AS_STORED = Preparation(mean=(0.0,), std=(1.0,), scale=1.0)
 
 
 def is_pixels(dtype: torch.dtype, dimensions: int) -> bool:
-    """Whether samples with so many dimensions are images in bytes."""
+    """Return True if samples of this dtype and number of dimensions are images of bytes."""
     return dtype == torch.uint8 and dimensions == 3
 
 
 def default_preparation(dtype: torch.dtype, dimensions: int) -> Preparation:
-    """For data of which nothing else is known."""
+    """Return the preparation of user-supplied data."""
     return PIXELS if is_pixels(dtype, dimensions) else AS_STORED
 
 
 @functools.cache
-def normalised_bytes(preparation: Preparation, channels: int) -> Tensor:
-    """What each of the 256 values of a pixel becomes, [C, 256]."""
+def byte_table(preparation: Preparation, channels: int) -> Tensor:
+    """Return the normalised value of each of the 256 byte values, [C, 256]."""
     values = torch.arange(256).view(1, 1, 1, 256).expand(1, channels, 1, 256)
     return preparation.normalise(values)[0, :, 0].contiguous()
 
 
 @functools.cache
 def crop_and_flip(height: int, width: int, crop: str | None) -> Tensor:
-    """Where every pixel comes from, for each shift down, shift right and flip: int32 [shifts * 2, HW]."""
-    rows, columns = _sources(height, crop), _sources(width, crop)  # [shifts, H], [shifts, W]
+    """Return the source of every pixel for each vertical shift, horizontal shift and flip.
+
+    The result is int32 [shifts * 2, HW]; HW means black.
+    """
+    rows = _shifted(height, crop)  # [shifts, H]
+    columns = _shifted(width, crop)  # [shifts, W]
     columns = torch.stack([columns, columns.flip(1)], dim=1)  # [shifts, 2, W]
     index = rows[:, None, None, :, None] * width + columns[None, :, :, None, :]
     outside = (rows < 0)[:, None, None, :, None] | (columns < 0)[None, :, :, None, :]
     return index.masked_fill(outside, height * width).flatten(0, 2).flatten(1).int()
 
 
-def _sources(side: int, crop: str | None) -> Tensor:
-    """For each shift of a padded row of `side` pixels: the source of each pixel, -1 for black. [shifts, side]"""
+def _shifted(side: int, crop: str | None) -> Tensor:
+    """Return the source of each pixel of a row for each shift, [shifts, side]; -1 means black."""
     if crop is None:
         return torch.arange(side)[None]
     source = torch.arange(side)[None] + torch.arange(-PAD, PAD + 1)[:, None]
@@ -114,10 +121,14 @@ def _sources(side: int, crop: str | None) -> Tensor:
 
 
 def rotate(height: int, width: int, radians: Tensor) -> Tensor:
-    """Where every pixel comes from when each image turns about its centre; HW for outside. [B, HW]"""
+    """Return the source of every pixel when images are rotated about their centre, [B, HW].
+
+    HW means outside of the image.
+    """
     y = torch.arange(height)[:, None] + 0.5 - height / 2
     x = torch.arange(width)[None, :] + 0.5 - width / 2
-    cos, sin = radians.cos()[:, None, None], radians.sin()[:, None, None]
+    cos = radians.cos()[:, None, None]
+    sin = radians.sin()[:, None, None]
     column = (cos * x - sin * y + width / 2).floor().long()
     row = (sin * x + cos * y + height / 2).floor().long()
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)

@@ -1,4 +1,4 @@
-"""What a data set is to the rest of the package."""
+"""The types of a dataset: examples, classes, columns, and options for reading files."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,62 +12,64 @@ from ..errors import InputError
 from .augment import Preparation
 from .images import Images
 
+Columns = dict[str, NDArray[np.generic]]  # name -> one value per sample
+
 
 class Examples(NamedTuple):
-    x: (
-        Tensor | Images
-    )  # as stored, [N, ...]; uint8 [N, C, H, W] for pixels; Images are read when they are needed
-    y: Tensor  # labels, int64, [N]
+    """Samples and their labels."""
+
+    x: Tensor | Images  # as stored, [N, ...]; images are uint8 [N, C, H, W]
+    y: Tensor  # class indices, int64, [N]
 
     def take(self, rows: Tensor) -> "Examples":
+        """Return the examples with these indices."""
         rows = rows.to(self.y.device)
-        return Examples(
-            self.x.take(rows) if isinstance(self.x, Images) else self.x[rows], self.y[rows]
-        )
+        x = self.x.take(rows) if isinstance(self.x, Images) else self.x[rows]
+        return Examples(x, self.y[rows])
 
     def to(self, device: str | torch.device) -> "Examples":
+        """Return the examples on a device."""
         return Examples(self.x.to(device), self.y.to(device))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How the files of a user are to be read."""
+    """Options for reading user-supplied files."""
 
     label: str = "label"  # the column of a table that holds the classes
-    column: str | None = None  # the one whose values are the parties
-    ignore: tuple[str, ...] = ()  # those that are neither
-    classes: tuple[str, ...] = ()  # where a file may lack some
-    image_size: int | None = None  # pixels a side that images are brought to
+    column: str | None = None  # the column whose values are the parties
+    ignore: tuple[str, ...] = ()  # columns that are not features
+    classes: tuple[str, ...] = ()  # names of all classes, if the files may lack some
+    image_size: int | None = None  # side in pixels to which images are resized
 
 
 @dataclass(frozen=True)
 class Dataset:
+    """A dataset before it is partitioned."""
+
     train: Examples
-    test: Examples | None  # None: a part of each party's samples is held out
+    test: Examples | None  # None: a share of each party's samples is held out
     classes: tuple[str, ...]
     preparation: Preparation
-    columns: dict[str, NDArray[np.generic]] = field(
-        default_factory=dict
-    )  # of train: what natural parties are made by
-    test_columns: dict[str, NDArray[np.generic]] = field(
-        default_factory=dict
-    )  # likewise of test, where it says
-    features: tuple[
-        str, ...
-    ] = ()  # the columns of a table that are learned from, in the order they have in x
+    columns: Columns = field(default_factory=dict)  # of train; natural parties are made by them
+    test_columns: Columns = field(default_factory=dict)  # of test, if it has them
+    features: tuple[str, ...] = ()  # names of a table's feature columns, in the order of x
 
 
-def check_names(what: str, names: tuple[str, ...]) -> None:
-    """Names stand in files, tables and on terminals: each in one line, and each once."""
-    odd = next((name for name in names if not name.isprintable()), None)
-    if odd is not None:
-        raise InputError(
-            f"{what} has the name {odd!r}: names are of letters, signs and spaces in one line"
-        )
-    twice = (
-        next((name for name in names if names.count(name) > 1), None)
-        if len(set(names)) < len(names)
-        else None
-    )
-    if twice is not None:
-        raise InputError(f"{what} has the name '{twice}', and so has another")
+def check_names(owner: str, names: tuple[str, ...]) -> None:
+    """Check that names can be shown in files, tables and terminals: printable, and all distinct.
+
+    `owner` is what has the names, such as "a class".
+    """
+    for name in names:
+        if not name.isprintable():
+            raise InputError(
+                f"{owner} has the name {name!r}: names must be printable and on one line"
+            )
+    if len(set(names)) == len(names):
+        return
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"{owner} has the name '{name}', and so has another; names must differ"
+            )

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as their publisher lays them out: Python pickles of uint8 rows.
+"""CIFAR-10 and CIFAR-100 in their publisher's layout: Python pickles of uint8 rows.
 
 Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. https://www.cs.toronto.edu/~kriz/cifar.html
 """
@@ -15,7 +15,7 @@ from ..errors import InputError
 from .augment import Preparation
 from .base import Dataset, Examples
 
-# Preparation as in the authors' runs.
+# Normalisation and augmentation as in the authors' code.
 CIFAR10 = Preparation(
     mean=(125.3 / 255, 123.0 / 255, 113.9 / 255),
     std=(63.0 / 255, 62.1 / 255, 66.7 / 255),
@@ -45,14 +45,14 @@ CIFAR10_TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 
 
 def latin1(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes in the old protocol."""
+    """Stand in for _codecs.encode, with which Python 3 writes bytes in protocol 2."""
     return text.encode("latin1")
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Admits arrays and plain containers only, so that a file cannot run code."""
+    """An unpickler for arrays and plain containers only, so that a file cannot run code."""
 
-    ADMITTED: ClassVar = {
+    ALLOWED: ClassVar = {
         ("numpy.core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
         ("numpy._core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
         ("_codecs", "encode"): latin1,
@@ -61,66 +61,78 @@ class PlainUnpickler(pickle.Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return an allowed class or function."""
         try:
-            return self.ADMITTED[module, name]
+            return self.ALLOWED[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
+    """Read the dictionary in a pickle file; keys become strings."""
     try:
         content = PlainUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-        return {
-            key.decode() if isinstance(key, bytes) else str(key): value
-            for key, value in content.items()
-        }
+        return {_text(key): value for key, value in content.items()}
     except FileNotFoundError:
         raise InputError(f"{path} is missing") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except Exception as error:  # a damaged pickle raises nearly anything
         raise InputError(
-            f"{path} is not a CIFAR file ({error}); fetch it again with `moonfl data get`"
+            f"{path} is not a CIFAR file ({error}); download it again with `moonfl data get`"
         ) from None
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def read_examples(
     paths: list[Path], label: str, classes: int
 ) -> tuple[Examples, list[dict[str, Any]]]:
-    """The images [N, 3, 32, 32] and the labels of the given kind, of all files together."""
+    """Return the images [N, 3, 32, 32] and labels of all files, and the content of each file.
+
+    `label` is the key of the labels.
+    """
     files = [read_pickle(path) for path in paths]
     for path, file in zip(paths, files, strict=True):
-        data, labels = file.get("data"), file.get(label)
-        pixels = (
-            isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.shape[1:] == (3072,)
-        )
-        if not pixels or not isinstance(labels, list) or len(labels) != len(file["data"]):
-            raise InputError(
-                f"{path} does not hold uint8 rows of 3072 pixels under 'data' and as many '{label}'"
-            )
-        if not all(isinstance(y, int) and 0 <= y < classes for y in labels):
-            raise InputError(
-                f"{path} has '{label}' that are not whole numbers from 0 to {classes - 1}"
-            )
+        _check_file(path, file, label, classes)
     x = torch.from_numpy(np.concatenate([file["data"] for file in files])).view(-1, 3, 32, 32)
-    return Examples(x, torch.tensor([y for file in files for y in file[label]])), files
+    labels: list[int] = []
+    for file in files:
+        labels += file[label]
+    return Examples(x, torch.tensor(labels)), files
+
+
+def _check_file(path: Path, file: dict[str, Any], label: str, classes: int) -> None:
+    """Check that a file holds images and as many valid labels."""
+    data = file.get("data")
+    labels = file.get(label)
+    has_images = (
+        isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.shape[1:] == (3072,)
+    )
+    if not has_images or not isinstance(labels, list) or len(labels) != len(file["data"]):
+        raise InputError(
+            f"{path} does not hold uint8 rows of 3072 pixels under 'data' and as many '{label}'"
+        )
+    if not all(isinstance(y, int) and 0 <= y < classes for y in labels):
+        raise InputError(f"{path} has '{label}' that are not integers from 0 to {classes - 1}")
 
 
 def read_cifar10(folder: Path) -> Dataset:
+    """Read CIFAR-10 from its six files."""
     train, _ = read_examples([folder / name for name in CIFAR10_TRAIN], "labels", 10)
     test, _ = read_examples([folder / "test_batch"], "labels", 10)
     return Dataset(train, test, CIFAR10_CLASSES, CIFAR10)
 
 
 def read_cifar100(folder: Path) -> Dataset:
+    """Read CIFAR-100 with its fine labels; the coarse labels are a column."""
     train, files = read_examples([folder / "train"], "fine_labels", 100)
     test, _ = read_examples([folder / "test"], "fine_labels", 100)
     names = read_pickle(folder / "meta").get("fine_label_names")
     if not isinstance(names, list) or len(names) != 100:
         raise InputError(f"{folder / 'meta'} does not hold 100 'fine_label_names'")
-    classes = tuple(
-        name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names
-    )
     coarse = files[0].get("coarse_labels")
     if (
         not isinstance(coarse, list)
@@ -128,6 +140,12 @@ def read_cifar100(folder: Path) -> Dataset:
         or not all(isinstance(y, int) for y in coarse)
     ):
         raise InputError(
-            f"{folder / 'train'} does not hold a whole number for each image under 'coarse_labels'"
+            f"{folder / 'train'} does not hold one integer per image under 'coarse_labels'"
         )
-    return Dataset(train, test, classes, CIFAR100, {"coarse_label": np.array(coarse)})
+    return Dataset(
+        train=train,
+        test=test,
+        classes=tuple(_text(name) for name in names),
+        preparation=CIFAR100,
+        columns={"coarse_label": np.array(coarse)},
+    )

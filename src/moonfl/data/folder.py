@@ -1,141 +1,177 @@
-"""Anybody's images: a folder for each class, or for each party a folder of those; below train/ and test/ or not."""
+"""User-supplied image folders: CLASS/ or PARTY/CLASS/, possibly below train/ and test/."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ..errors import InputError, unknown
 from .augment import default_preparation
-from .base import Dataset, Examples, Reading
-from .images import Images, Pixels, size_of, wrong_size
+from .base import Columns, Dataset, Examples, Reading
+from .images import Cache, Images, size_of, wrong_size
 
-ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
-PARTY = "party"  # the column of folders of parties
-Found = list[tuple[Path, str, str]]  # file, class, party
+EXTENSIONS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+PARTY = "party"  # the name of the column of parties
+
+
+class ImageFile(NamedTuple):
+    """An image file with its class and party."""
+
+    path: Path
+    class_name: str
+    party: str  # empty: the folders are not by party
 
 
 def read_folder(folder: Path, reading: Reading) -> Dataset:
-    """Files are listed and their heads read; pixels are read when they are needed."""
+    """List the image files and read their headers; pixels are read when they are needed."""
     if not folder.is_dir():
         raise InputError(
-            f"{folder} is not a folder; dataset=folder wants data_dir to be one with a folder for each class"
+            f"{folder} is not a folder; dataset=folder needs data_dir=FOLDER with one folder "
+            "per class"
         )
-    parts = [folder / "train", folder / "test"] if (folder / "train").is_dir() else [folder]
-    odd = next(
-        (inner.name for inner in _folders(folder) if len(parts) == 2 and inner not in parts), None
-    )
-    if odd is not None:
-        raise InputError(
-            f"{folder} has {odd}/ beside train/, where only test/ is known; rename it, or take it away"
-        )
-    names = _classes(parts[0], reading)
-    found = [_files(part, names) for part in parts if part.is_dir()]
-    size = _size([path for files in found for path, _, _ in files], reading.image_size)
-    kept: dict[Path, Pixels] = {}
-    train, *test = (
-        _examples(files, names, size, reading.image_size is not None, kept) for files in found
-    )
-    columns, *held = (
-        {PARTY: np.array([party for _, _, party in files])} if files[0][2] else {}
-        for files in found
-    )
+    splits = _split_folders(folder)
+    classes = _classes(splits[0], reading)
+    files = [_image_files(split, classes) for split in splits]
+    paths = [file.path for split_files in files for file in split_files]
+    size = _common_size(paths, reading.image_size)
+    resize = reading.image_size is not None
+    cache: Cache = {}
+    examples = [_examples(split_files, classes, size, resize, cache) for split_files in files]
+    has_test = len(splits) > 1
     return Dataset(
-        train,
-        test[0] if test else None,
-        names,
-        default_preparation(torch.uint8, 3),
-        columns,
-        held[0] if held else {},
+        train=examples[0],
+        test=examples[1] if has_test else None,
+        classes=classes,
+        preparation=default_preparation(torch.uint8, 3),
+        columns=_party_column(files[0]),
+        test_columns=_party_column(files[1]) if has_test else {},
     )
 
 
-def _folders(path: Path) -> list[Path]:
-    return sorted(
-        inner for inner in path.iterdir() if inner.is_dir() and not inner.name.startswith(".")
-    )
+def _split_folders(folder: Path) -> list[Path]:
+    """Return train/ and, if it exists, test/; the folder itself if there is no train/."""
+    train = folder / "train"
+    test = folder / "test"
+    if not train.is_dir():
+        return [folder]
+    for subfolder in _subfolders(folder):
+        if subfolder not in (train, test):
+            raise InputError(
+                f"{folder} has {subfolder.name}/ next to train/, where only test/ is allowed; "
+                "rename or move it"
+            )
+    return [train, test] if test.is_dir() else [train]
 
 
-def _by_party(folder: Path) -> bool:
-    """Whether what is in it are parties, with the classes in them."""
-    return any(_folders(inner) for inner in _folders(folder))
+def _subfolders(path: Path) -> list[Path]:
+    """Return the folders in a folder, without hidden ones, sorted."""
+    folders = [entry for entry in path.iterdir() if entry.is_dir()]
+    return sorted(folder for folder in folders if not folder.name.startswith("."))
+
+
+def _is_by_party(folder: Path) -> bool:
+    """Return True if the folders in it have folders: they are parties with classes in them."""
+    return any(_subfolders(subfolder) for subfolder in _subfolders(folder))
+
+
+def _class_parents(folder: Path) -> list[Path]:
+    """Return the folders that contain class folders: one per party, or the folder itself."""
+    return _subfolders(folder) if _is_by_party(folder) else [folder]
 
 
 def _classes(folder: Path, reading: Reading) -> tuple[str, ...]:
-    """All class folders, those without images too: they are classes that nobody has here."""
-    holders = _folders(folder) if _by_party(folder) else [folder]
-    names = {inner.name for holder in holders for inner in _folders(holder)}
+    """Return the names of all class folders; an empty one is a class without samples."""
+    names: set[str] = set()
+    for parent in _class_parents(folder):
+        names.update(subfolder.name for subfolder in _subfolders(parent))
     if not names:
         raise InputError(
-            f"{folder} has no class folders: images go into {folder}/CLASS/ or {folder}/PARTY/CLASS/"
+            f"{folder} has no class folders: put images into {folder}/CLASS/ "
+            f"or {folder}/PARTY/CLASS/"
         )
-    for name in names if reading.classes else ():
+    if not reading.classes:
+        return tuple(sorted(names))
+    for name in names:
         if name not in reading.classes:
             raise unknown(f"class folder in {folder}", name, reading.classes)
-    return reading.classes or tuple(sorted(names))
+    return reading.classes
 
 
-def _files(folder: Path, names: tuple[str, ...]) -> Found:
-    found: Found = []
-    by_party = _by_party(folder)
-    for holder in _folders(folder) if by_party else [folder]:
-        _refuse_loose(holder)
-        for inner in _folders(holder):
-            if inner.name not in names:
-                raise unknown(f"class folder in {holder}", inner.name, names)
-            files = sorted(
-                path for path in inner.iterdir() if path.is_file() and not path.name.startswith(".")
-            )
-            odd = next((path for path in files if path.suffix.lower() not in ENDINGS), None)
-            if odd is not None:
-                raise InputError(
-                    f"{odd} is no image by its ending; known are {', '.join(sorted(ENDINGS))}"
-                )
-            found += [(path, inner.name, holder.name if by_party else "") for path in files]
+def _image_files(folder: Path, classes: tuple[str, ...]) -> list[ImageFile]:
+    """List the image files of all classes and parties, sorted by party, class and name."""
+    files: list[ImageFile] = []
+    by_party = _is_by_party(folder)
+    for parent in _class_parents(folder):
+        _check_no_loose_images(parent)
+        for class_folder in _subfolders(parent):
+            if class_folder.name not in classes:
+                raise unknown(f"class folder in {parent}", class_folder.name, classes)
+            party = parent.name if by_party else ""
+            for path in _image_paths(class_folder):
+                files.append(ImageFile(path, class_folder.name, party))
     if by_party:
-        _refuse_loose(folder)
-    if not found:
+        _check_no_loose_images(folder)
+    if not files:
         raise InputError(
-            f"{folder} has class folders ({', '.join(names[:5])}) but no images in them"
+            f"{folder} has class folders ({', '.join(classes[:5])}) but no images in them"
         )
-    return found
+    return files
 
 
-def _refuse_loose(folder: Path) -> None:
-    """An image outside a class folder has no label."""
-    loose = next(
-        (
-            path
-            for path in sorted(folder.iterdir())
-            if path.suffix.lower() in ENDINGS and path.is_file()
-        ),
-        None,
-    )
-    if loose is not None:
-        raise InputError(f"{loose} has no label: it is in no class folder")
+def _image_paths(class_folder: Path) -> Iterator[Path]:
+    """Yield the image files of a class in order; hidden files are skipped, others are refused."""
+    for path in sorted(class_folder.iterdir()):
+        if not path.is_file() or path.name.startswith("."):
+            continue
+        if path.suffix.lower() not in EXTENSIONS:
+            raise InputError(
+                f"{path} is not an image by its extension; known are "
+                f"{', '.join(sorted(EXTENSIONS))}"
+            )
+        yield path
 
 
-def _size(paths: list[Path], asked: int | None) -> tuple[int, int]:
-    """Every head is read, so that a file that is no image is found before the first round."""
+def _check_no_loose_images(folder: Path) -> None:
+    """Raise an InputError if an image is outside a class folder, because it has no label."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() in EXTENSIONS and path.is_file():
+            raise InputError(f"{path} has no label: it is not in a class folder")
+
+
+def _common_size(paths: list[Path], image_size: int | None) -> tuple[int, int]:
+    """Return height and width of all images.
+
+    Every header is read, so that a file that is not an image is found before the first round.
+    """
     sizes = [size_of(path) for path in paths]
-    if asked is not None:
-        return asked, asked
-    odd = next((k for k, size in enumerate(sizes) if size != sizes[0]), None)
-    if odd is not None:
-        raise InputError(
-            f"{wrong_size(paths[odd], sizes[odd], sizes[0])} as {paths[0].name} has; "
-            "set image_size=N to bring all images to NxN"
-        )
+    if image_size is not None:
+        return image_size, image_size
+    for path, size in zip(paths, sizes, strict=True):
+        if size != sizes[0]:
+            raise InputError(
+                f"{wrong_size(path, size, sizes[0])} as {paths[0].name} has; "
+                "set image_size=N to resize all images to NxN"
+            )
     return sizes[0]
 
 
 def _examples(
-    found: Found,
-    names: tuple[str, ...],
+    files: list[ImageFile],
+    classes: tuple[str, ...],
     size: tuple[int, int],
     resize: bool,
-    kept: dict[Path, Pixels],
+    cache: Cache,
 ) -> Examples:
-    label = {name: k for k, name in enumerate(names)}
-    y = torch.tensor([label[name] for _, name, _ in found])
-    return Examples(Images([path for path, _, _ in found], size, resize, kept=kept), y)
+    index = {name: k for k, name in enumerate(classes)}
+    y = torch.tensor([index[file.class_name] for file in files])
+    paths = [file.path for file in files]
+    return Examples(Images(paths, size, resize, cache=cache), y)
+
+
+def _party_column(files: list[ImageFile]) -> Columns:
+    """Return the party of every image as a column; {} if the folders are not by party."""
+    if not files[0].party:
+        return {}
+    return {PARTY: np.array([file.party for file in files])}

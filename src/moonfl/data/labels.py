@@ -6,7 +6,7 @@ FEW_CLASSES = 20  # so many distinct labels are classes, however few samples the
 
 
 def check_classification(where: str, distinct: int, samples: int, example: object) -> None:
-    """Raise an InputError if more than half of the labels are distinct, as those of a regression."""
+    """Raise an InputError if most labels are distinct, like the target of a regression."""
     if distinct > FEW_CLASSES and distinct > samples / 2:
         raise regression_target(where, f"{distinct} distinct values in {samples} samples", example)
 

@@ -1,4 +1,4 @@
-"""A party's batches."""
+"""The shuffled batches of a party."""
 
 from collections.abc import Iterator
 
@@ -16,9 +16,10 @@ def batches(
     order: torch.Generator,
     augmentation: torch.Generator | None,
 ) -> Iterator[Batch]:
-    """One epoch in random order; None for `augmentation` leaves the samples as they are.
+    """Yield the batches of one epoch in random order, augmented unless `augmentation` is None.
 
-    The last incomplete batch is dropped; a party smaller than one batch gives the batch it has.
+    The last incomplete batch is dropped. A party smaller than one batch yields a single smaller
+    batch.
     """
     total = len(data.y)
     size = min(size, total)

@@ -57,7 +57,7 @@ def compute_moments(data: Examples) -> Moments:
 
 
 def _chunk_moments(chunk: Tensor) -> Moments:
-    """Compute moments with numpy, whose order of summation does not depend on the number of threads."""
+    """Compute moments with numpy, whose summation order does not depend on the threads."""
     values = chunk.cpu().double().numpy()
     mean = values.mean(axis=(0, 2))
     squared_deviations = np.square(values - mean[:, None]).sum(axis=(0, 2))
@@ -83,9 +83,10 @@ def merge(parts: Iterable[Moments]) -> Moments:
 
 
 def mean_and_std(parts: Iterable[Moments], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation over all parties, float32, in a shape that broadcasts with samples.
+    """Return mean and standard deviation over all parties.
 
-    The standard deviation of a constant feature is set to 1.
+    Both are float32 and broadcast with a sample. The standard deviation of a constant feature is
+    set to 1.
     """
     number, mean, squared_deviations = merge(parts)
     std = (squared_deviations / number).sqrt()

@@ -1,7 +1,7 @@
 """User-supplied arrays: an .npz file with x [N, ...] and y [N].
 
-Optional arrays are x_test and y_test, the names of the classes, and columns: arrays with one value per sample, such as
-the person it comes from.
+Optional arrays are x_test and y_test, the names of the classes, and columns: arrays with one value
+per sample, such as the person it comes from.
 """
 
 import zipfile
@@ -64,7 +64,8 @@ def _class_names(path: Path, arrays: Arrays, expected: tuple[str, ...]) -> tuple
     classes = tuple(str(name) for name in names)
     if expected and classes != expected:
         raise InputError(
-            f"{path} has the classes {', '.join(classes)}, not {', '.join(expected)} as classes= says"
+            f"{path} has the classes {', '.join(classes)}, not {', '.join(expected)} "
+            "as classes= says"
         )
     return classes
 
@@ -114,7 +115,7 @@ def _load(path: Path) -> Arrays:
 
 
 def _load_array(problem: str, content: "np.lib.npyio.NpzFile", name: str) -> Array:
-    """Load one array; one of Python objects is refused without the advice of numpy to unpickle it."""
+    """Load one array; refuse Python objects without numpy's advice to unpickle them."""
     try:
         return np.asarray(content[name])
     except ValueError as error:
@@ -136,7 +137,7 @@ def _format_hint(path: Path) -> str:
 
 
 def _decode_strings(values: Array) -> Array:
-    """Decode byte strings as UTF-8, with escapes for invalid bytes; return other arrays as they are."""
+    """Decode byte strings as UTF-8 with escapes for invalid bytes; leave other arrays alone."""
     if values.dtype.kind != "S":
         return values
     return np.char.decode(values.astype(np.bytes_), "utf-8", "backslashreplace")
@@ -154,7 +155,7 @@ def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple
 
 
 def infer_classes(labels: list[Array], where: str = "y") -> tuple[str, ...]:
-    """Return the class names for labels without any: 0 to the largest integer, or the sorted strings.
+    """Return class names for labels: 0 to the largest integer, or the sorted strings.
 
     Return () for labels of another type, which `make_examples` refuses.
     """
@@ -198,8 +199,8 @@ def make_examples(
 ) -> Examples:
     """Check x and y and convert them to tensors.
 
-    Images stay bytes; other values become float32, or int64 if `integers` (token ids). Labels become the index of
-    their class. `where` and `suffix` are for error messages.
+    Images stay bytes; other values become float32, or int64 if `integers` (token ids). Labels
+    become the index of their class. `where` and `suffix` are for error messages.
     """
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(y) == 0:
         raise InputError(

@@ -1,4 +1,4 @@
-"""User-supplied tables: .csv files with a header, a column of labels, and numeric features in the other columns.
+"""User-supplied tables: .csv files with a header, a column of labels, and numeric features.
 
 One column may name the party of each row.
 """
@@ -102,7 +102,7 @@ def _party_column(table: Table, name: str | None) -> dict[str, NDArray[np.generi
 
 
 def read_table(path: Path, reading: Reading) -> Table:
-    """Read the cells of a .csv file and check its columns; every row has as many cells as the header."""
+    """Read the cells of a .csv file and check its columns."""
     try:
         table = _read_cells(path)
     except OSError as error:
@@ -148,7 +148,7 @@ def _read_cells(path: Path) -> Table:
 
 
 def class_names(tables: list[Table], label: str) -> tuple[str, ...]:
-    """Return all labels that occur: numbers in ascending order, other labels in alphabetical order."""
+    """Return all labels that occur: numbers in ascending, others in alphabetical order."""
     values: set[str] = set()
     for table in tables:
         values.update(_non_empty(table, label))

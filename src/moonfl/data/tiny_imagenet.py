@@ -1,4 +1,4 @@
-"""Tiny-ImageNet-200 as its publisher lays it out: a folder of JPEG files per class, and an annotated val folder.
+"""Tiny-ImageNet-200 in its publisher's layout: one folder of JPEG files per class, and val/.
 
 https://www.kaggle.com/c/tiny-imagenet (100,000 images of 64x64 pixels, 200 classes)
 """
@@ -14,32 +14,37 @@ from .base import Dataset, Examples
 from .images import read_image
 
 PREPARATION = Preparation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+LabelledFile = tuple[Path, int]  # an image file and its class index
 
 
 def read_tiny_imagenet(folder: Path) -> Dataset:
-    wnids = sorted(
-        path.parent.name for path in (folder / "train").glob("n*/images") if path.is_dir()
-    )
+    """Read the training images and, as test set, the validation images."""
+    class_folders = [path for path in (folder / "train").glob("n*/images") if path.is_dir()]
+    wnids = sorted(path.parent.name for path in class_folders)
     if not wnids:
         raise InputError(f"{folder / 'train'} has no class folders (n01443537/images, ...)")
     label = {wnid: k for k, wnid in enumerate(wnids)}
-    train = [
-        (path, label[n])
-        for n in wnids
-        for path in sorted((folder / "train" / n / "images").glob("*.JPEG"))
-    ]
     return Dataset(
-        read_images(train),
-        read_images(val_files(folder, label)),
-        tuple(class_names(folder, wnids)),
-        PREPARATION,
+        train=read_images(train_files(folder, label)),
+        test=read_images(val_files(folder, label)),
+        classes=tuple(class_names(folder, wnids)),
+        preparation=PREPARATION,
     )
 
 
-def val_files(folder: Path, label: dict[str, int]) -> list[tuple[Path, int]]:
-    """The val images are not in class folders: their labels stand in an annotation file."""
+def train_files(folder: Path, label: dict[str, int]) -> list[LabelledFile]:
+    """List the training images, sorted by class and name; `label` is the index of each class."""
+    files: list[LabelledFile] = []
+    for wnid, k in label.items():
+        for path in sorted((folder / "train" / wnid / "images").glob("*.JPEG")):
+            files.append((path, k))
+    return files
+
+
+def val_files(folder: Path, label: dict[str, int]) -> list[LabelledFile]:
+    """List the validation images; their labels are in an annotation file."""
     annotations = folder / "val" / "val_annotations.txt"
-    files = []
+    files: list[LabelledFile] = []
     for number, line in enumerate(read_lines(annotations), start=1):
         if not line.strip():
             continue
@@ -53,25 +58,27 @@ def val_files(folder: Path, label: dict[str, int]) -> list[tuple[Path, int]]:
 
 
 def class_names(folder: Path, wnids: list[str]) -> list[str]:
-    """The first word of each class, where the file that lists them is there."""
+    """Return the first word of each class from words.txt; the WordNet id if the file lacks it."""
+    words: dict[str, str] = {}
     path = folder / "words.txt"
-    words = (
-        dict(line.split("\t", 1) for line in read_lines(path) if "\t" in line)
-        if path.exists()
-        else {}
-    )
+    if path.exists():
+        for line in read_lines(path):
+            wnid, tab, description = line.partition("\t")
+            if tab:
+                words[wnid] = description
     return [words.get(wnid, wnid).split(",")[0] for wnid in wnids]
 
 
 def read_lines(path: Path) -> list[str]:
+    """Read the lines of a text file."""
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
 
 
-def read_images(files: list[tuple[Path, int]]) -> Examples:
-    """[N, 3, 64, 64]; the grey ones (about 2 %) get three equal channels."""
+def read_images(files: list[LabelledFile]) -> Examples:
+    """Read images [N, 3, 64, 64]; the grey ones (about 2 %) get three equal channels."""
     x = np.empty((len(files), 3, 64, 64), dtype=np.uint8)
     for i, (path, _) in enumerate(files):
         x[i] = read_image(path, (64, 64))

@@ -1,4 +1,4 @@
-"""The request for a partition and its result, and the split of one party's samples into training and held-out."""
+"""The request for a partition, its result, and the split into training and held-out samples."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

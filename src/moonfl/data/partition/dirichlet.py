@@ -1,4 +1,4 @@
-"""Non-IID partition: the share of each class at each party is drawn from a Dirichlet distribution."""
+"""Non-IID partition: the parties' shares of each class are drawn from a Dirichlet distribution."""
 
 import numpy as np
 
@@ -11,9 +11,10 @@ MAX_DRAWS = 100  # draws of a partition before parties that are too small are fi
 def dirichlet(request: PartitionRequest) -> Partition:
     """Draw p ~ Dir_N(beta) for each class and give party j the share p_j of its samples (Sec. 4.1).
 
-    The draws follow the order of the authors' code, so seed 0 gives the standard deviations of party sizes that the
-    paper reports. For each class: shuffle its samples, draw p, set p_j = 0 for parties that already have their fair
-    share, and split. Everything is drawn again until the smallest party has `min_samples`.
+    The draws follow the order of the authors' code, so seed 0 gives the standard deviations of
+    party sizes that the paper reports. For each class: shuffle its samples, draw p, set p_j = 0 for
+    parties that already have their fair share, and split. Everything is drawn again until the
+    smallest party has `min_samples`.
     """
     _check_sizes(request)
     parties = request.parties
@@ -58,8 +59,8 @@ def _draw(stream: np.random.RandomState, labels: Index, parties: int, beta: floa
         drawn = stream.dirichlet(np.full(parties, beta))
         shares = np.where(below_fair_share & np.isfinite(drawn), drawn, 0.0)
         if shares.sum() == 0:
-            # With a tiny beta all the mass may fall on parties that have their fair share, or the draw may
-            # underflow to NaN: one of the other parties gets the whole class.
+            # With a tiny beta all the mass may fall on parties that have their fair share, or the
+            # draw may underflow to NaN: one of the other parties gets the whole class.
             shares[stream.choice(np.flatnonzero(below_fair_share))] = 1.0
         cuts = (np.cumsum(shares / shares.sum()) * len(samples)).astype(int)[:-1]
         for j, piece in enumerate(np.split(samples, cuts)):
@@ -69,7 +70,7 @@ def _draw(stream: np.random.RandomState, labels: Index, parties: int, beta: floa
 
 
 def _fill(parts: list[Index], min_samples: int) -> list[Index]:
-    """Fill up parties that are too small, one sample at a time from the party that is then the largest."""
+    """Fill up parties that are too small with samples from the party that is then the largest."""
     parts = list(parts)
     sizes = np.array([len(part) for part in parts])
     for j in np.flatnonzero(sizes < min_samples):

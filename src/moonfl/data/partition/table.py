@@ -36,7 +36,7 @@ def partition_samples(kind: str, request: PartitionRequest) -> Partition:
 
 
 def _unused_columns_note(request: PartitionRequest) -> str:
-    """Return a note that names up to three columns with at least two samples per value on average."""
+    """Return a note that names up to three columns with at least two samples per value."""
     if request.column is not None:
         return ""
     names = [
