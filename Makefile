@@ -1,4 +1,5 @@
-# make demo: MOON learns digits.   make test: the whole suite.   make lint: style and types.
+# make demo: MOON, FedAvg and training without federation on the same parties, with a report.
+# make test: the whole suite.   make lint: style and types.
 # make test-flower: real Flower processes on loopback, and Ray.
 # make test-report: reports in a browser (installs Debian's chromium where there is none).
 # make docs: the documentation into site/, read offline.   make pictures: draw its pictures again.
@@ -12,8 +13,8 @@ BIN = $(VENV)/bin
 
 .PHONY: demo test test-flower test-report lint docs pictures results overview sanitize clean
 
-demo: $(VENV)/installed
-	$(BIN)/moonfl run
+demo: $(if $(wildcard $(VENV)/installed),$(VENV)/installed,$(VENV)/installed-demo)
+	$(BIN)/python examples/demo.py
 
 test: $(VENV)/installed
 	$(BIN)/pytest --numprocesses auto --dist worksteal --durations 25
@@ -54,11 +55,20 @@ sanitize:
 	    -Isrc/moonfl/kernels src/moonfl/kernels/*.c tests/kernels/sanitize_kernels.c -o build/sanitize_kernels
 	build/sanitize_kernels
 
-$(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/moonfl/kernels/*.[ch])
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4) and "moonfl needs Python 3.11.4 or newer: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv $(VENV)
+# The demo needs moonfl and its dependencies only; everything else needs the extras too.
+SOURCES = pyproject.toml constraints.txt setup.py $(wildcard src/moonfl/kernels/*.[ch])
+
+$(VENV)/installed-demo: $(SOURCES) | $(BIN)/python
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/installed: $(SOURCES) | $(BIN)/python
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4) and "moonfl needs Python 3.11.4 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
 
 clean:
 	rm -rf $(VENV) build site src/moonfl/kernels/_native*.so src/moonfl.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,5 +1,6 @@
 """Run the scripts of examples/ at reduced length."""
 
+import importlib
 import runpy
 import sys
 from dataclasses import replace
@@ -65,6 +66,43 @@ def test_clinics(
     assert lines[0].startswith("benign rows of all rows: 112/114, 106/114, 92/114, 46/114, 1/113")
     assert [line.split()[0] for line in lines[1:4]] == ["FedAvg", "SCAFFOLD", "MOON"]
     assert (tmp_path / "model" / "model.pt2").exists()
+
+
+def test_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    demo = importlib.import_module("demo")
+    monkeypatch.setattr(demo, "SEEDS", (0, 1))
+    monkeypatch.setattr(demo, "ROUNDS", 2)
+    monkeypatch.setattr(demo, "EPOCHS", 1)
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--out", str(tmp_path / "demo")])
+    demo.main()
+    printed = capsys.readouterr().out
+    page = tmp_path / "demo" / "report" / "report.html"
+    assert f"partition: {page}" in printed
+    assert page.exists()
+    assert "means over 2 seeds" in printed
+    partitions = {path.read_text() for path in (tmp_path / "demo").glob("*/partition.json")}
+    assert len(partitions) == 1, "every method has the same parties"
+
+
+@pytest.mark.parametrize(
+    ("moon", "verdict"),
+    [
+        ([82.0, 91.0], "MOON is ahead with every seed"),
+        ([79.0, 89.0], "FedAvg is ahead with every seed"),
+        ([79.0, 91.0], "the sign differs between seeds"),
+    ],
+)
+def test_demo_says_what_the_numbers_show(
+    moon: list[float], verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    demo = importlib.import_module("demo")
+    text = demo.summarise({"MOON": moon, "FedAvg": [80.0, 90.0], "SOLO": [30.0, 32.0]})
+    assert verdict in text
+    assert "reaches 31 %" in text
 
 
 def test_a_custom_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
