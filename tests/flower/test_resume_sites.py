@@ -1,5 +1,7 @@
 """Resumed runs over sites: bit-identical, and only with the same data, test set and experiment."""
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from moonfl.data.npz import write_npz
 from moonfl.flower.protocol import (
     unpack,
 )
+from moonfl.runs.directory import PARTITION
 from moonfl.task import make_task
 
 
@@ -103,6 +106,46 @@ def test_the_test_set_must_be_the_same_on_resume(deployment: Deployment, tmp_pat
         with pytest.raises(InputError, match="--test must be the same as when the run started"):
             deployment.serve(resume=True, **other)
     assert len(deployment.serve(resume=True, test=str(tmp_path / "one.npz")).rounds) == 3
+
+
+def test_a_run_of_an_earlier_version_can_be_resumed(deployment: Deployment) -> None:
+    """Its partition.json has all keys of a site except features, and no hash of the test set."""
+    drop_updates(deployment, 0, {1})
+    with pytest.raises(RunError, match="round 2 needs 3"):
+        deployment.serve(min_parties=3)
+    path = deployment.out / PARTITION
+    record = json.loads(path.read_bytes())
+    del record["test"]
+    for site in record["sites"]:
+        site["validation"] = 0
+        site.pop("features", None)
+    path.write_text(json.dumps(record))
+    deployment.grid.intercept = lambda request, reply: reply
+    assert same(deployment.serve(resume=True).models, moonfl.run(MOON3, workers=1).models)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda record: record.pop("sites"), "it lists 0 of 3 sites"),
+        (lambda record: record["sites"].pop(), "it lists 2 of 3 sites"),
+        (lambda record: record["sites"].reverse(), "its sites are not in the order of the parties"),
+        (lambda record: record.pop("run"), "it has no run id"),
+        (lambda record: record["sites"][0].update(counts=[5]), "one sample count for each"),
+        (lambda record: record["sites"][0].update(sha256="0"), r"at `\$\.sites\[0\]\.sha256`"),
+    ],
+)
+def test_a_damaged_partition_file_is_refused_on_resume(
+    deployment: Deployment, change: Callable[[dict[str, Any]], None], reason: str
+) -> None:
+    deployment.exp = replace(MOON3, rounds=1)
+    deployment.serve()
+    path = deployment.out / PARTITION
+    record = json.loads(path.read_bytes())
+    change(record)
+    path.write_text(json.dumps(record))
+    with pytest.raises(InputError, match=rf"partition\.json is damaged or .* {reason}"):
+        deployment.serve(resume=True)
 
 
 def test_another_experiment_cannot_resume_a_run(deployment: Deployment) -> None:

@@ -277,14 +277,16 @@ def read_stored(out: Path, exp: Experiment) -> schema.PartitionRecord:
         raise InputError(f"{out} is a run of another experiment than app/experiment.toml")
     path = out / PARTITION
     try:
-        stored = schema.decode(path.read_bytes(), schema.PartitionRecord, str(path))
+        stored = schema.decode(path.read_bytes(), schema.PartitionRecord, PARTITION)
         sites = stored.sites or []
         for site in sites:
             check_site(site, exp.parties)
     except (OSError, InputError, RefusedError) as error:
         raise damaged_partition(path, str(error)) from None
-    if [site.party for site in sites] != list(range(exp.parties)):
+    if len(sites) != exp.parties:
         raise damaged_partition(path, f"it lists {len(sites)} of {exp.parties} sites")
+    if [site.party for site in sites] != list(range(exp.parties)):
+        raise damaged_partition(path, "its sites are not in the order of the parties")
     if not stored.run:
         raise damaged_partition(path, "it has no run id")
     return stored
