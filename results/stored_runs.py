@@ -51,8 +51,8 @@ def store(source: Path, folder: str) -> None:
         write_settings(run, out)
         write_rounds(run, out)
         if out.name in tsne_names:
-            write_json(out / "final.json", {"tsne": shorten(run.final["tsne"])})
-            write_json(out / "partition.json", run.partition)
+            write_json(out / "final.json", {"tsne": shorten(dict(run.final["tsne"]))})
+            write_json(out / "partition.json", dict(run.partition or {}))
         print(f"stored {path} in {out}")
 
 
@@ -83,7 +83,7 @@ def shorten(value: object) -> object:
     """
     if isinstance(value, dict):
         return {key: shorten(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [shorten(item) for item in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
 

@@ -12,6 +12,7 @@ import stored_runs
 from moonfl.report.runs import Run
 from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.targets import TARGETS
+from moonfl.runs.schema import FinalRecord, RoundRecord
 from note_values import NoteValues, fill
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +33,8 @@ def test_generated_files_are_up_to_date() -> None:
 def test_page_depends_on_every_run() -> None:
     name = next(iter(STORED))
     *first, last = STORED[name].rounds
-    changed = replace(STORED[name], rounds=[*first, {**last, "accuracy": last["accuracy"] - 0.1}])
+    lower = RoundRecord(**{**last, "accuracy": last["accuracy"] - 0.1})
+    changed = replace(STORED[name], rounds=[*first, lower])
     files = make.files(STORED | {name: changed}, QUIET)
     assert any(path.read_text() != text for path, text in files.items())
 
@@ -50,6 +52,21 @@ def test_stored_run_is_complete_and_small(name: str) -> None:
     for record in run.rounds if run.federated else ():
         images = 10_000 * record["accuracy"]
         assert round(images) == pytest.approx(images, abs=1e-6)
+
+
+def test_storing_a_stored_run_again_gives_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exp = TARGETS["tsne"].entries("cifar10")[0].trials[""]
+    folder = STORED[run_name(exp)].path
+    monkeypatch.setattr(stored_runs, "HERE", tmp_path)
+    stored_runs.store(folder, "runs")
+    assert "stored" in capsys.readouterr().out
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["experiment.toml", "final.json", "partition.json", "rounds.jsonl"]
+    for name in names:
+        copy = tmp_path / "runs" / folder.name / name
+        assert copy.read_bytes() == (folder / name).read_bytes()
 
 
 def test_stored_runs_have_different_commands() -> None:
@@ -167,10 +184,18 @@ def test_maps_show_400_samples() -> None:
 def make_run(accuracies: list[float], **fields: float) -> Run:
     """Return a run with these accuracies in %."""
     records = [
-        {"round": t, "accuracy": value / 100, **fields} for t, value in enumerate(accuracies, 1)
+        RoundRecord(round=t, accuracy=value / 100, **fields)
+        for t, value in enumerate(accuracies, 1)
     ]
-    settings = {"rounds": len(records), "algorithm.name": "fedavg"}
-    return Run(Path("run"), settings, {}, {}, records, None, {})
+    return Run(
+        path=Path("run"),
+        settings={"rounds": len(records), "algorithm.name": "fedavg"},
+        versions={},
+        choices={},
+        rounds=records,
+        partition=None,
+        final=FinalRecord(),
+    )
 
 
 @pytest.fixture

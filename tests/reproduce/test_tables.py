@@ -9,13 +9,24 @@ from moonfl.report.runs import Run
 from moonfl.reproduce import figures, tables, targets
 from moonfl.reproduce.options import Options, apply_options
 from moonfl.reproduce.targets import TARGETS, Entry
+from moonfl.runs.schema import FinalRecord, RoundRecord
 
 
 def make_run(accuracies: list[float], seconds: float = 1.0) -> Run:
     """Return a run with these accuracies."""
-    cost = {"seconds": seconds, "bytes_down": 20, "bytes_up": 10}
-    records = [{"round": t, "accuracy": a, **cost} for t, a in enumerate(accuracies, 1)]
-    return Run(Path("run"), {"rounds": len(records)}, {}, {}, records, None, {})
+    records = [
+        RoundRecord(round=t, accuracy=value, seconds=seconds, bytes_down=20, bytes_up=10)
+        for t, value in enumerate(accuracies, 1)
+    ]
+    return Run(
+        path=Path("run"),
+        settings={"rounds": len(records)},
+        versions={},
+        choices={},
+        rounds=records,
+        partition=None,
+        final=FinalRecord(),
+    )
 
 
 def entries_and_runs() -> tuple[list[Entry], tables.Runs]:
