@@ -18,7 +18,7 @@ import stored_runs
 from moonfl.report.rendering import Picture
 from moonfl.report.runs import Run
 from moonfl.report.tables import Table, markdown
-from note_values import NoteValues, fill
+from note_values import NoteValues, fill, placeholder_functions
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -29,7 +29,7 @@ VARIANTS = ("fedavgm", "loss", "mu", "head", "negatives", "iid")
 def page(stored: dict[str, Run], quiet: dict[str, Run], pictures: dict[str, Picture]) -> str:
     """Return docs/results.md: the template with numbers, tables and pictures filled in."""
     template = (HERE / "notes.md").read_text(encoding="utf-8")
-    functions = NoteValues(stored, quiet).functions()
+    functions = placeholder_functions(NoteValues(stored, quiet))
     functions["table"] = partial(table_text, table_functions(stored, quiet))
     functions["picture"] = partial(picture_text, pictures)
     functions["versions"] = lambda: result_tables.versions(stored)

@@ -23,6 +23,12 @@ PAPER_LEVEL = 66.3  # %, the final accuracy of the paper's FedAvg
 NEIGHBOURS = 10
 
 
+def placeholder_functions(values: "NoteValues") -> dict[str, Callable[..., str]]:
+    """Return the functions that a template may use, by name."""
+    names = [name for name in vars(NoteValues) if not name.startswith("_")]
+    return {name: getattr(values, name) for name in names}
+
+
 def fill(template: str, functions: dict[str, Callable[..., str]]) -> str:
     """Return the template with every placeholder replaced by the result of its function."""
 
@@ -59,207 +65,219 @@ def round_after_last(mask: NDArray[np.bool_]) -> int:
     return int(np.flatnonzero(mask).max()) + 2
 
 
-class NoteValues:
-    """Functions for the placeholders in results/notes.md. Accuracies are in %, leads in points."""
+class Curves:
+    """The accuracies of the stored runs in %, looked up by command."""
 
-    def __init__(self, stored: dict[str, Run], quiet: dict[str, Run]) -> None:
-        self.stored = stored
-        self.quiet = quiet
+    def __init__(self, stored: dict[str, Run]) -> None:
         prefix = f"moonfl run {DATASET}-"
         self.by_command = {
             command(experiment_of(run)).removeprefix(prefix): run for run in stored.values()
         }
 
-    def functions(self) -> dict[str, Callable[..., str]]:
-        """Return the functions that a template may use, by name."""
-        names = [name for name in vars(type(self)) if not name.startswith("_")]
-        helpers = ("functions", "curve", "curves", "late_leads", "rounds_to_goals")
-        return {name: getattr(self, name) for name in names if name not in helpers}
-
-    def curve(self, run: str) -> Floats:
+    def of_run(self, run: str) -> Floats:
         """Return the accuracies of a run by round."""
         records = self.by_command[run].rounds
         return 100 * np.array([record["accuracy"] for record in records])
 
-    def curves(self, method: str) -> Floats:
+    def of_method(self, method: str) -> Floats:
         """Return the accuracies of a method, [seeds, rounds]."""
-        runs = [method if seed == 0 else f"{method} seed={seed}" for seed in SEEDS]
-        return np.array([self.curve(run) for run in runs])
+        return np.array([self.of_run(run) for run in runs_with_seeds(method)])
+
+    def late_leads(self, method: str, base: str, last: int = LAST) -> Floats:
+        """Return by seed the lead of a method by the mean of the last rounds."""
+        leads: Floats = (self.of_method(method) - self.of_method(base))[:, -last:].mean(axis=1)
+        return leads
+
+    def rounds_to(self, method: str, goals: Floats) -> NDArray[np.int64]:
+        """Return by seed the first round at or above the seed's goal."""
+        reached = self.of_method(method) >= goals[:, None]
+        if not reached.any(axis=1).all():
+            raise ValueError(f"{method} does not reach {goals} in every seed")
+        return reached.argmax(axis=1) + 1
+
+
+def runs_with_seeds(method: str) -> list[str]:
+    """Return the runs of a method, one per seed."""
+    return [method if seed == 0 else f"{method} seed={seed}" for seed in SEEDS]
+
+
+class NoteValues:
+    """Functions for the placeholders in results/notes.md: every public method is one.
+
+    Accuracies are in %, leads in points.
+    """
+
+    def __init__(self, stored: dict[str, Run], quiet: dict[str, Run]) -> None:
+        self._stored = stored
+        self._quiet = quiet
+        self._curves = Curves(stored)
 
     # single runs
 
     def accuracy(self, run: str) -> str:
         """Return the accuracy after the last round."""
-        return decimal(self.curve(run)[-1])
+        return decimal(self._curves.of_run(run)[-1])
 
     def accuracy_with_std(self, run: str) -> str:
         """Return the accuracy after the last round ± standard deviation over parties."""
-        std = 100 * self.by_command[run].rounds[-1]["accuracy_std"]
+        std = 100 * self._curves.by_command[run].rounds[-1]["accuracy_std"]
         return f"{self.accuracy(run)} ± {decimal(std)}"
 
     def accuracy_after(self, number: str, run: str) -> str:
         """Return the accuracy after a round."""
-        return decimal(self.curve(run)[int(number) - 1])
+        return decimal(self._curves.of_run(run)[int(number) - 1])
 
     def mean_of_rounds(self, first: str, last: str, run: str) -> str:
         """Return the mean accuracy of these rounds, both included."""
-        return decimal(self.curve(run)[int(first) - 1 : int(last)].mean())
+        return decimal(self._curves.of_run(run)[int(first) - 1 : int(last)].mean())
 
     def span_of_rounds(self, first: str, last: str, run: str) -> str:
         """Return the smallest and the largest accuracy of these rounds, both included."""
-        return span(self.curve(run)[int(first) - 1 : int(last)])
+        return span(self._curves.of_run(run)[int(first) - 1 : int(last)])
 
     def last_mean(self, run: str) -> str:
         """Return the mean accuracy of the last ten rounds."""
-        return decimal(self.curve(run)[-LAST:].mean())
+        return decimal(self._curves.of_run(run)[-LAST:].mean())
 
     def above_number(self, run: str, number: str) -> str:
         """Return how far the final accuracy is above a number of the paper."""
-        return decimal(self.curve(run)[-1] - float(number))
+        return decimal(self._curves.of_run(run)[-1] - float(number))
 
     def below_number(self, run: str, number: str) -> str:
         """Return how far the final accuracy is below a number of the paper."""
-        return decimal(float(number) - self.curve(run)[-1])
+        return decimal(float(number) - self._curves.of_run(run)[-1])
 
     # two runs
 
     def ahead(self, run: str, base: str) -> str:
         """Return a run's lead over another by the mean of the last ten rounds."""
-        return decimal((self.curve(run) - self.curve(base))[-LAST:].mean())
+        return decimal((self._curves.of_run(run) - self._curves.of_run(base))[-LAST:].mean())
 
     def ahead_at_end(self, run: str, base: str) -> str:
         """Return a run's lead over another after the last round."""
-        return decimal((self.curve(run) - self.curve(base))[-1])
+        return decimal((self._curves.of_run(run) - self._curves.of_run(base))[-1])
 
     def images_ahead(self, run: str, base: str) -> str:
         """Return by how many of the 10,000 test images a run is ahead after the last round."""
-        return str(round(100 * float((self.curve(run) - self.curve(base))[-1])))
+        return str(round(100 * float((self._curves.of_run(run) - self._curves.of_run(base))[-1])))
 
     def rounds_ahead(self, run: str, base: str) -> str:
         """Return in how many rounds a run is ahead of another."""
-        return str(int((self.curve(run) > self.curve(base)).sum()))
+        return str(int((self._curves.of_run(run) > self._curves.of_run(base)).sum()))
 
     def rounds_not_ahead(self, run: str, base: str) -> str:
         """Return the rounds in which a run is not ahead of another."""
-        rounds = np.flatnonzero(self.curve(run) <= self.curve(base)) + 1
+        rounds = np.flatnonzero(self._curves.of_run(run) <= self._curves.of_run(base)) + 1
         return listed([str(number) for number in rounds])
 
     def ahead_from(self, run: str, base: str) -> str:
         """Return the round from which on a run stays ahead of another."""
-        return str(round_after_last(self.curve(run) <= self.curve(base)))
+        return str(round_after_last(self._curves.of_run(run) <= self._curves.of_run(base)))
 
     # methods with several seeds
 
-    def late_leads(self, method: str, base: str, last: int = LAST) -> Floats:
-        """Return by seed the lead of a method by the mean of the last rounds."""
-        leads: Floats = (self.curves(method) - self.curves(base))[:, -last:].mean(axis=1)
-        return leads
-
     def lead(self, method: str, base: str, last: str = str(LAST)) -> str:
         """Return the lead by the mean of the last rounds, as a mean over seeds."""
-        return decimal(self.late_leads(method, base, int(last)).mean())
+        return decimal(self._curves.late_leads(method, base, int(last)).mean())
 
     def lead_interval(self, method: str, base: str, last: str = str(LAST)) -> str:
         """Return the 95 % interval of the lead by Student's t."""
-        leads = self.late_leads(method, base, int(last))
+        leads = self._curves.late_leads(method, base, int(last))
         half = STUDENT * leads.std(ddof=1) / len(leads) ** 0.5
         return f"{decimal(leads.mean() - half)} to {decimal(leads.mean() + half)}"
 
     def lead_span(self, method: str, base: str) -> str:
         """Return the smallest and the largest lead of a seed."""
-        return span(self.late_leads(method, base))
+        return span(self._curves.late_leads(method, base))
 
     def seeds_ahead(self, method: str, base: str) -> str:
         """Return in how many seeds a method leads by the mean of the last ten rounds."""
-        return str(int((self.late_leads(method, base) > 0).sum()))
+        return str(int((self._curves.late_leads(method, base) > 0).sum()))
 
     def seeds_ahead_from(self, method: str, base: str) -> str:
         """Return the round from which on a method is ahead in every seed."""
-        ahead = (self.curves(method) > self.curves(base)).all(axis=0)
+        ahead = (self._curves.of_method(method) > self._curves.of_method(base)).all(axis=0)
         return str(round_after_last(~ahead))
 
     def std_over_seeds(self, method: str) -> str:
         """Return the standard deviation of the final accuracy over seeds."""
-        return decimal(self.curves(method)[:, -1].std(ddof=1))
+        return decimal(self._curves.of_method(method)[:, -1].std(ddof=1))
 
     def standard_error(self, method: str) -> str:
         """Return the standard error of the mean final accuracy."""
-        final = self.curves(method)[:, -1]
+        final = self._curves.of_method(method)[:, -1]
         return decimal(final.std(ddof=1) / len(final) ** 0.5)
 
     def change_per_round(self, method: str) -> str:
         """Return the span over seeds of the mean absolute change in the last twenty rounds."""
-        return span(np.abs(np.diff(self.curves(method)[:, -21:])).mean(axis=1))
+        return span(np.abs(np.diff(self._curves.of_method(method)[:, -21:])).mean(axis=1))
 
     def largest_rise(self, method: str) -> str:
         """Return the largest rise of a fitted line over the last twenty rounds of a seed."""
-        slopes = [np.polyfit(range(20), curve[-20:], 1)[0] for curve in self.curves(method)]
+        slopes = [
+            np.polyfit(range(20), curve[-20:], 1)[0] for curve in self._curves.of_method(method)
+        ]
         return decimal(20 * max(slopes))
 
     # rounds and time
 
-    def rounds_to_goals(self, method: str, goals: Floats) -> NDArray[np.int64]:
-        """Return by seed the first round at or above the seed's goal."""
-        reached = self.curves(method) >= goals[:, None]
-        return reached.argmax(axis=1) + 1
-
     def rounds_to_paper(self, method: str) -> str:
         """Return by seed the first round at the final accuracy of the paper's FedAvg."""
         goals = np.full(len(SEEDS), PAPER_LEVEL)
-        return listed([str(number) for number in self.rounds_to_goals(method, goals)])
+        return listed([str(number) for number in self._curves.rounds_to(method, goals)])
 
     def latest_round_to_paper(self, method: str) -> str:
         """Return the last of these rounds over all seeds."""
         goals = np.full(len(SEEDS), PAPER_LEVEL)
-        return str(self.rounds_to_goals(method, goals).max())
+        return str(self._curves.rounds_to(method, goals).max())
 
     def above_paper_from(self, method: str) -> str:
         """Return by seed the round from which on the accuracy stays at or above the paper's."""
-        rounds = [round_after_last(curve < PAPER_LEVEL) for curve in self.curves(method)]
+        rounds = [round_after_last(curve < PAPER_LEVEL) for curve in self._curves.of_method(method)]
         return listed([str(number) for number in rounds])
 
     def speed_up_to_paper(self, method: str) -> str:
         """Return the span over seeds of the speed-up over FedAvg to the paper's level."""
         goals = np.full(len(SEEDS), PAPER_LEVEL)
-        fedavg = self.rounds_to_goals("fedavg", goals)
-        return span(fedavg / self.rounds_to_goals(method, goals))
+        fedavg = self._curves.rounds_to("fedavg", goals)
+        return span(fedavg / self._curves.rounds_to(method, goals))
 
     def rounds_to_fedavg(self, method: str) -> str:
         """Return by seed the first round at FedAvg's final accuracy."""
-        goals = self.curves("fedavg")[:, -1]
-        return listed([str(number) for number in self.rounds_to_goals(method, goals)])
+        goals = self._curves.of_method("fedavg")[:, -1]
+        return listed([str(number) for number in self._curves.rounds_to(method, goals)])
 
     def speed_up(self, method: str) -> str:
         """Return the mean speed-up to FedAvg's final accuracy; FedAvg counts as all its rounds."""
-        fedavg = self.curves("fedavg")
-        rounds = self.rounds_to_goals(method, fedavg[:, -1])
+        fedavg = self._curves.of_method("fedavg")
+        rounds = self._curves.rounds_to(method, fedavg[:, -1])
         return decimal((fedavg.shape[1] / rounds).mean())
 
     def speed_up_from_first(self, method: str) -> str:
         """Return the mean speed-up if FedAvg counts until it first has its final accuracy."""
-        goals = self.curves("fedavg")[:, -1]
-        fedavg = self.rounds_to_goals("fedavg", goals)
-        return decimal((fedavg / self.rounds_to_goals(method, goals)).mean())
+        goals = self._curves.of_method("fedavg")[:, -1]
+        fedavg = self._curves.rounds_to("fedavg", goals)
+        return decimal((fedavg / self._curves.rounds_to(method, goals)).mean())
 
     def time_ratio(self, method: str) -> str:
         """Return the span over seeds of the time to FedAvg's final accuracy, FedAvg being 1."""
         means = {}
         for name in (method, "fedavg"):
             records = []
-            for run in self.quiet.values():
+            for run in self._quiet.values():
                 if run.settings["algorithm.name"] == name:
                     records += run.rounds[1:]
             means[name] = np.mean([record["seconds"] for record in records])
-        goals = self.curves("fedavg")[:, -1]
-        rounds = self.rounds_to_goals(method, goals) / self.rounds_to_goals("fedavg", goals)
+        goals = self._curves.of_method("fedavg")[:, -1]
+        rounds = self._curves.rounds_to(method, goals) / self._curves.rounds_to("fedavg", goals)
         return span(means[method] / means["fedavg"] * rounds)
 
     def cpu_ratio(self, method: str) -> str:
         """Return the CPU seconds of a method's long runs, those of FedAvg being 1."""
         totals = {}
         for name in (method, "fedavg"):
-            runs = [name, *(f"{name} seed={seed}" for seed in SEEDS if seed > 0)]
-            records = [record for run in runs for record in self.by_command[run].rounds]
+            runs = [self._curves.by_command[run] for run in runs_with_seeds(name)]
+            records = [record for run in runs for record in run.rounds]
             totals[name] = sum(record["cpu_seconds"] for record in records)
         return decimal(totals[method] / totals["fedavg"])
 
@@ -268,12 +286,12 @@ class NoteValues:
     def std_over_partitions(self, method: str) -> str:
         """Return the standard deviation of the final accuracy over three partitions."""
         runs = [method, f"{method} partition_seed=1", f"{method} partition_seed=2"]
-        return decimal(np.std([self.curve(run)[-1] for run in runs], ddof=1))
+        return decimal(np.std([self._curves.of_run(run)[-1] for run in runs], ddof=1))
 
     def same_class_neighbours(self, model: str, points: str = "points") -> str:
         """Return the percentage of the nearest neighbours in a t-SNE that share the class."""
         (entry,) = (e for e in TARGETS["tsne"].entries(DATASET) if e.row == model)
-        tsne = self.stored[run_name(entry.trials[""])].final["tsne"]
+        tsne = self._stored[run_name(entry.trials[""])].final["tsne"]
         positions = np.array(tsne[points])
         labels = np.array(tsne["labels"])
         distances = np.linalg.norm(positions[:, None] - positions, axis=2)
@@ -284,10 +302,10 @@ class NoteValues:
 
     def run_count(self) -> str:
         """Return the number of stored runs."""
-        return str(len(self.stored))
+        return str(len(self._stored))
 
     def total_hours(self, key: str) -> str:
         """Return the hours that all runs took, by a field of the round records in seconds."""
-        records = [record for run in self.stored.values() for record in run.rounds]
+        records = [record for run in self._stored.values() for record in run.rounds]
         hours = sum(float(record.get(key, 0)) for record in records) / 3600
         return decimal(hours)

@@ -13,12 +13,12 @@ from moonfl.report.runs import Run
 from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.targets import TARGETS
 from moonfl.runs.schema import FinalRecord, RoundRecord
-from note_values import NoteValues, fill
+from note_values import Curves, NoteValues, fill, placeholder_functions
 
 ROOT = Path(__file__).parents[1]
 STORED = stored_runs.load("runs")
 QUIET = stored_runs.load("quiet")
-VALUES = NoteValues(STORED, QUIET)
+CURVES = Curves(STORED)
 FOLDERS = sorted([*(ROOT / "results" / "runs").iterdir(), *(ROOT / "results" / "quiet").iterdir()])
 
 
@@ -70,7 +70,7 @@ def test_storing_a_stored_run_again_gives_the_same_files(
 
 
 def test_stored_runs_have_different_commands() -> None:
-    assert len(VALUES.by_command) == len(STORED)
+    assert len(CURVES.by_command) == len(STORED)
 
 
 def test_all_stored_runs_take_a_few_hundred_kilobytes() -> None:
@@ -112,7 +112,7 @@ def test_later_version_repeats_the_first_rounds() -> None:
 
 
 def test_leads_in_every_seed() -> None:
-    moon, fedavg, scaffold = (VALUES.curves(name) for name in ("moon", "fedavg", "scaffold"))
+    moon, fedavg, scaffold = (CURVES.of_method(name) for name in ("moon", "fedavg", "scaffold"))
     assert (moon > fedavg)[:, -1].all()
     assert (scaffold > moon)[:, -1].all()
 
@@ -126,22 +126,22 @@ def test_chance_does_not_explain_what_is_above_the_paper_except_for_moon() -> No
         "scaffold": (66.6, 0.2),
     }
     for method, (mean, std) in paper.items():
-        final = VALUES.curves(method)[:, -1]
+        final = CURVES.of_method(method)[:, -1]
         t = (final.mean() - mean) / ((final.var(ddof=1) + std**2) / 3) ** 0.5
         assert (t > 4.3) == (method != "moon")
 
 
 def test_speed_up_is_about_the_same_in_each_seed() -> None:
-    goals = VALUES.curves("fedavg")[:, -1]
-    fedavg = VALUES.rounds_to_goals("fedavg", goals)
-    assert np.abs(fedavg / VALUES.rounds_to_goals("moon", goals) - 1.4).max() < 0.1
+    goals = CURVES.of_method("fedavg")[:, -1]
+    fedavg = CURVES.rounds_to("fedavg", goals)
+    assert np.abs(fedavg / CURVES.rounds_to("moon", goals) - 1.4).max() < 0.1
 
 
 def test_order_and_spans_over_partitions() -> None:
     means: dict[str, list[float]] = {}
     for method in ("fedavg", "moon", "scaffold"):
         runs = [method, f"{method} partition_seed=1", f"{method} partition_seed=2"]
-        means[method] = [float(VALUES.curve(run)[-10:].mean()) for run in runs]
+        means[method] = [float(CURVES.of_run(run)[-10:].mean()) for run in runs]
     for fedavg, moon, scaffold in zip(*means.values(), strict=True):
         assert fedavg < moon < scaffold
     assert [round(np.ptp(values)) for values in means.values()] == [4, 4, 2]
@@ -149,28 +149,28 @@ def test_order_and_spans_over_partitions() -> None:
 
 def test_runs_that_are_behind_in_every_round() -> None:
     for run, base in (("fedavgm", "fedavg"), ("moon-fedavgm", "moon")):
-        assert (VALUES.curve(run) < VALUES.curve(base)).all()
+        assert (CURVES.of_run(run) < CURVES.of_run(base)).all()
     for run, base in (
         ("moon mu=0.1 contrast=l2", "fedavg"),
         ("moon head=false", "fedavg head=false"),
     ):
-        assert (VALUES.curve(run) < VALUES.curve(base))[1:].all()
-    assert (VALUES.curve("moon negatives=2") < VALUES.curve("moon"))[2:].all()
+        assert (CURVES.of_run(run) < CURVES.of_run(base))[1:].all()
+    assert (CURVES.of_run("moon negatives=2") < CURVES.of_run("moon"))[2:].all()
 
 
 def test_iid_parties_are_level() -> None:
-    moon, fedavg = VALUES.curve("moon mu=1 partition=iid"), VALUES.curve("fedavg partition=iid")
+    moon, fedavg = CURVES.of_run("moon mu=1 partition=iid"), CURVES.of_run("fedavg partition=iid")
     assert f"{moon[-1]:.1f}" == f"{fedavg[-1]:.1f}"
     assert abs((moon - fedavg)[-10:].mean()) < 0.1
     assert np.abs((moon - fedavg)[40:].reshape(-1, 10).mean(axis=1)).max() < 0.3
-    central = VALUES.curve("centralised")[-50:].mean()
+    central = CURVES.of_run("centralised")[-50:].mean()
     assert min(moon[-10:].mean(), fedavg[-10:].mean()) > central
 
 
 def test_all_data_in_one_place_is_little_above_scaffold_and_moon() -> None:
-    central = VALUES.curve("centralised")[-50:].mean()
-    assert round(central - VALUES.curves("scaffold")[:, -10:].mean()) == 1
-    assert 2.5 < central - VALUES.curves("moon")[:, -10:].mean() < 3
+    central = CURVES.of_run("centralised")[-50:].mean()
+    assert round(central - CURVES.of_method("scaffold")[:, -10:].mean()) == 1
+    assert 2.5 < central - CURVES.of_method("moon")[:, -10:].mean() < 3
 
 
 def test_maps_show_400_samples() -> None:
@@ -202,7 +202,7 @@ def make_run(accuracies: list[float], **fields: float) -> Run:
 def values() -> NoteValues:
     """Return the functions for two methods with three seeds of four rounds."""
     functions = NoteValues({}, {})
-    functions.by_command = {
+    functions._curves.by_command = {
         "fedavg": make_run([10, 66.3, 66.0, 67], cpu_seconds=1),
         "fedavg seed=1": make_run([10, 20, 66.4, 67], cpu_seconds=1),
         "fedavg seed=2": make_run([10, 20, 30, 67], cpu_seconds=1),
@@ -253,13 +253,19 @@ def values() -> NoteValues:
     ],
 )
 def test_value(values: NoteValues, placeholder: str, text: str) -> None:
-    assert fill(f"a {{{{{placeholder}}}}} b", values.functions()) == f"a {text} b"
+    assert fill(f"a {{{{{placeholder}}}}} b", placeholder_functions(values)) == f"a {text} b"
+
+
+def test_goal_that_a_seed_does_not_reach_is_refused(values: NoteValues) -> None:
+    curves = values._curves
+    with pytest.raises(ValueError, match="fedavg does not reach"):
+        curves.rounds_to("fedavg", np.array([60.0, 60.0, 70.0]))
 
 
 def test_time_ratio_uses_the_times_of_the_short_runs(values: NoteValues) -> None:
     fedavg = make_run([1, 1], seconds=2)
     moon = replace(make_run([1, 1], seconds=6), settings={"algorithm.name": "moon"})
-    values.quiet = {"fedavg": fedavg, "moon": moon}
+    values._quiet = {"fedavg": fedavg, "moon": moon}
     assert values.time_ratio("moon") == "1.5 to 1.5"
 
 
@@ -274,7 +280,7 @@ def test_time_ratio_uses_the_times_of_the_short_runs(values: NoteValues) -> None
 )
 def test_wrong_placeholder_is_refused(values: NoteValues, placeholder: str, message: str) -> None:
     with pytest.raises(SystemExit) as error:
-        fill(placeholder, values.functions())
+        fill(placeholder, placeholder_functions(values))
     start, _, rest = message.partition(".*")
     assert str(error.value).startswith(start)
     assert rest in str(error.value)
