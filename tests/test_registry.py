@@ -141,9 +141,12 @@ def test_literals_of_integers_and_none_survive_the_file(
         ("model=mymethod:narow", "unknown model in mymethod 'narow'; did you mean narrow"),
         (
             "model=torch.nn:Linear",
-            "model 'torch.nn:Linear' cannot be made of the shape of a sample",
+            "model 'torch.nn:Linear' cannot be built from the shape of a sample",
         ),
-        ("model=mymethod:plain", "it must be a module, a function that makes one, or a name"),
+        (
+            "model=mymethod:plain",
+            "model must be a torch.nn.Module, a function that returns one, or a name",
+        ),
     ],
 )
 def test_a_wrong_dotted_path_gets_a_clear_message(

@@ -280,7 +280,7 @@ def test_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
         InputError, match="already holds a run; resume=True goes on with it, force=True overwrites"
     ):
         moonfl.federate(encoder, PARTIES, out=tmp_path / "run", **settings)
-    with pytest.raises(InputError, match=r"handed to moonfl\.federate"):
+    with pytest.raises(InputError, match=r"passed to moonfl\.federate"):
         moonfl.resume(tmp_path / "run")
 
 
@@ -522,14 +522,14 @@ WRONG = [
     ({"beta": 0.1}, "beta means nothing here"),
     ({"algorithm": "mon"}, "unknown algorithm 'mon'; did you mean moon"),
     ({"model": "ml"}, "unknown model 'ml'; did you mean mlp"),
-    ({"model": 3}, "must be a module, a function that makes one, or a name"),
-    ({"model": lambda: 3}, "makes int, not a torch.nn.Module"),
+    ({"model": 3}, "must be a torch.nn.Module, a function that returns one, or a name"),
+    ({"model": lambda: 3}, "returns int, not a torch.nn.Module"),
     (
         {"model": nn.Linear},
-        r"cannot be made of the shape of a sample, \(5,\): TypeError: .*out_features",
+        r"cannot be built from the shape of a sample, \(5,\): TypeError: .*out_features",
     ),
-    ({"model": lambda: nn.Linear(4, 2)}, r"cannot take samples of shape \[5\]"),
-    ({"model": lambda: nn.Unflatten(1, (5, 1))}, r"gives \[2, 5, 1\]; it must give features"),
+    ({"model": lambda: nn.Linear(4, 2)}, r"does not accept samples of shape \[5\]"),
+    ({"model": lambda: nn.Unflatten(1, (5, 1))}, r"returns \[2, 5, 1\]; it must return features"),
     ({"resume": True}, "name it"),
     ({"previous": True}, "previous=True goes with resume=True"),
     ({"out": "run", "resume": True, "force": True}, "give one of them"),
@@ -537,11 +537,11 @@ WRONG = [
         {"model": Both, "standardise": True},
         "a model that gives .z, logits. itself takes samples as they are",
     ),
-    ({"model": Extra}, "keeps _extra_state, which is no tensor"),
-    ({"model": Extra()}, "keeps _extra_state, which is no tensor"),
+    ({"model": Extra}, "has _extra_state, which is not a tensor"),
+    ({"model": Extra()}, "has _extra_state, which is not a tensor"),
     (
         {"model": nn.Sequential(Uncopied())},
-        "cannot be made of nothing: RuntimeError: only one of me",
+        "cannot be copied: RuntimeError: only one of me",
     ),
     ({"parties": [(torch.zeros(4, 5, dtype=torch.bfloat16), [0, 1, 0, 1])]}, "party 0: .*BFloat16"),
     ({"algorithm": "test_federate:Needs"}, "algorithm.much has no default and must be set"),
@@ -597,7 +597,7 @@ def test_signals_with_time_first_or_last_are_the_same_to_the_cnn() -> None:
 
 
 def test_given_data_cannot_be_read_again() -> None:
-    with pytest.raises(InputError, match=r"handed to moonfl\.federate"):
+    with pytest.raises(InputError, match=r"passed to moonfl\.federate"):
         make_task(Experiment(dataset="given"))
 
 

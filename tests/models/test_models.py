@@ -1,4 +1,4 @@
-"""The networks of the paper."""
+"""Tests of the networks of the paper."""
 
 import pytest
 import torch
@@ -22,14 +22,20 @@ def parameters(model: nn.Module) -> int:
 
 
 def test_cnn_has_92626_parameters() -> None:
-    """456 + 2,416 (convolutions) + 48,120 + 10,164 (120 and 84 units) + 7,140 + 21,760 (head) + 2,570 (output)."""
+    """Compare with the sum over the layers.
+
+    456 + 2,416 (convolutions) + 48,120 + 10,164 (120 and 84 units) + 7,140 + 21,760 (head)
+    + 2,570 (output).
+    """
     assert parameters(build_model("simple-cnn", (3, 32, 32), 10, head=True, out_dim=256)) == 92_626
 
 
 @pytest.mark.parametrize(("name", "encoder"), [("resnet18", 11_168_832), ("resnet50", 23_500_352)])
 def test_resnets_have_the_published_encoders(name: str, encoder: int) -> None:
-    """ResNet-18 and -50 for ImageNet without output layer have 11,176,512 and 23,508,032 parameters; a 3x3 stem of
-    64 channels instead of the 7x7 one has 7,680 fewer."""
+    """Compare with ResNet-18 and -50 for ImageNet, which have 11,176,512 and 23,508,032 parameters.
+
+    These are without the output layer. A 3x3 stem of 64 channels has 7,680 fewer than the 7x7 one.
+    """
     assert parameters(ENCODERS[name]((3, 32, 32))) == encoder
 
 

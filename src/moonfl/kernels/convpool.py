@@ -12,8 +12,8 @@ from .plan import LANES, Step
 class ConvReluPool(nn.Conv2d):
     """A layer with the parameters and the initialization of nn.Conv2d(inputs, outputs, kernel).
 
-    With `flat` the native code writes its output in channels-first layout, as a following nn.Flatten needs it;
-    otherwise in channels-last layout.
+    With `flat` the native code writes its output in channels-first layout, as a following
+    nn.Flatten needs it; otherwise in channels-last layout.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, flat: bool = False) -> None:

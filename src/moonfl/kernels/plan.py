@@ -1,9 +1,10 @@
 """The choice between native code and torch, made once when a model is built.
 
-`plan_layers` inspects the layers of a model for one shape of input. It returns a NativeChain, which the model keeps
-and hands to `chain.run` in every forward pass, or None if torch must run the layers. The forward pass does not choose
-again: it only checks that the input and the parameters have the planned shapes and that nobody has modified the layers
-since (hooks, a patched `forward`, replaced layers). Otherwise it falls back to torch.
+`plan_layers` inspects the layers of a model for one shape of input. It returns a NativeChain, which
+the model keeps and passes to `chain.run` in every forward pass, or None if torch must run the
+layers. The forward pass does not choose again: it only checks that the input and the parameters
+have the planned shapes and that nobody has modified the layers since (hooks, a patched `forward`,
+replaced layers). Otherwise it falls back to torch.
 """
 
 import functools
@@ -129,10 +130,10 @@ class NativeChain:
 
 
 def plan_layers(parts: Parts, shape: tuple[int, ...]) -> NativeChain | None:
-    """Choose native code or torch for modules that run one after the other on samples of this shape.
+    """Choose native code or torch for modules that run in sequence on samples of this shape.
 
-    Return None for torch: there is no native library, a layer has no native implementation, or a layer has hooks or
-    a patched `forward`.
+    Return None for torch: there is no native library, a layer has no native implementation, or a
+    layer has hooks or a patched `forward`.
     """
     if library() is None:
         return None
@@ -165,7 +166,7 @@ def plan_layers(parts: Parts, shape: tuple[int, ...]) -> NativeChain | None:
 def _plan_part(
     modules: Sequence[nn.Module], shape: tuple[int, ...]
 ) -> tuple[list[Step], list[nn.Module]] | None:
-    """Return the steps of these modules and the layer of each step, or None if torch must run them."""
+    """Return the steps of these modules and the layer of each, or None if torch must run them."""
     steps: list[Step] = []
     layers: list[nn.Module] = []
     flattened = False  # whether the last module was Flatten, which has no step of its own
@@ -196,7 +197,7 @@ def _plan_part(
 
 
 def _plan_layer(layer: Any, shape: tuple[int, ...]) -> Step | None:
-    """Return the step of a layer with parameters, or None if there is no native implementation of it."""
+    """Return the step of a layer with parameters, or None if it has no native implementation."""
     step: Step | None = None
     if type(layer) is nn.Linear:
         if layer.bias is not None and shape == (layer.in_features,):
@@ -210,7 +211,7 @@ def _plan_layer(layer: Any, shape: tuple[int, ...]) -> Step | None:
 
 
 def is_customised(module: nn.Module) -> bool:
-    """Return True if a module has hooks or another `forward` than its class: native code would skip them."""
+    """Return True if a module has hooks or a patched `forward`, which native code would skip."""
     return bool(
         module._forward_hooks
         or module._forward_pre_hooks

@@ -1,1 +1,1 @@
-"""Encoders and the network around them. `encoders.py` lists them by name."""
+"""Encoders, and the network built around them. `encoders.py` lists them by name."""

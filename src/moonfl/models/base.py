@@ -1,4 +1,4 @@
-"""The network of the paper: base encoder, projection head, output layer."""
+"""The network of the paper (encoder, projection head, output layer), and checks of models."""
 
 from typing import TypeGuard
 
@@ -12,7 +12,10 @@ from ..types import Output
 
 
 class Standardise(nn.Module):
-    """(x - mean) / std, both set once for the whole federation; buffers, so they go wherever the model goes."""
+    """(x - mean) / std, with statistics over all parties.
+
+    Mean and standard deviation are buffers, so they are part of the model.
+    """
 
     mean: Tensor
     std: Tensor
@@ -23,13 +26,14 @@ class Standardise(nn.Module):
         self.register_buffer("std", torch.ones(shape))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Standardise a batch."""
         return (x - self.mean) / self.std
 
 
 class Model(nn.Module):
     """Encoder -> projection head (2-layer MLP) -> output layer.
 
-    `z` is the vector after the head, or the encoder's own output where there is no head.
+    `z` is the output of the head, or of the encoder if there is no head.
     """
 
     def __init__(
@@ -52,7 +56,7 @@ class Model(nn.Module):
         return (self.encoder, self.head), (self.output,)
 
     def plan_native(self, shape: tuple[int, ...]) -> None:
-        """Choose native code or torch for samples of this shape; call it when the model is complete."""
+        """Choose native code or torch for samples of this shape, once the model is complete."""
         self.native_chain = plan_layers(self.parts(), shape)
 
     def forward(self, x: Tensor) -> Output:
@@ -67,26 +71,28 @@ class Model(nn.Module):
 
 
 class Whole(nn.Module):
-    """Somebody's module that returns (z, logits) itself."""
+    """A custom module that returns (z, logits) itself."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, x: Tensor) -> Output:
+        """Return z and the logits of a batch."""
         return Output(*self.model(x))
 
 
 def with_memory_format(model: nn.Module, layout: torch.memory_format) -> nn.Module:
-    """The model with its tensors in that layout, unless it has some (of 3-D convolutions) that cannot be."""
+    """Convert a model to a memory format, unless it has 3-D convolutions."""
     if any(tensor.dim() == 5 for tensor in model.state_dict().values()):
         return model
-    return model.to(memory_format=layout)  # type: ignore[call-overload, no-any-return]  # torch's stubs know it not
+    return model.to(memory_format=layout)  # type: ignore[call-overload, no-any-return]  # torch's stubs lack this overload
 
 
 def with_dense_parameters(model: nn.Module) -> nn.Module:
-    """The model with parameters that are cut out of larger tensors in memory of their own: torch's fused step of SGD
-    takes what follows in memory for what follows in the parameter.
+    """Copy parameters that are views of larger tensors into memory of their own.
+
+    The fused SGD of torch assumes that the values of a parameter are contiguous in memory.
     """
     for param in model.parameters():
         if torch.empty_like(param).stride() != param.stride():
@@ -95,68 +101,83 @@ def with_dense_parameters(model: nn.Module) -> nn.Module:
 
 
 def has_batch_norm(model: nn.Module) -> bool:
-    return any(map(is_batch_norm, model.modules()))
+    """Return True if the model has a BatchNorm layer."""
+    return any(is_batch_norm(layer) for layer in model.modules())
 
 
 def is_batch_norm(layer: nn.Module) -> TypeGuard[nn.modules.batchnorm._BatchNorm]:
+    """Return True if the layer is BatchNorm of any dimension."""
     return isinstance(layer, nn.modules.batchnorm._BatchNorm)
 
 
 def standardises(model: nn.Module) -> bool:
-    """Whether it does so with its inputs, by mean and deviation of the federation."""
-    return any(isinstance(m, Standardise) for m in model.modules())
+    """Return True if the model standardises its input by the statistics of all parties."""
+    return any(isinstance(module, Standardise) for module in model.modules())
 
 
 @torch.no_grad()
 def probe(
     module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, classes: int
 ) -> int | None:
-    """The length of an encoder's output for samples of this shape; None where the module gives (z, logits) itself."""
+    """Return the length of an encoder's output for samples of this shape.
+
+    Return None if the module returns (z, logits) itself.
+    """
     training = module.training
     zeros = torch.zeros(2, *shape, dtype=dtype)
     try:
-        found = module.eval()(zeros)
+        output = module.eval()(zeros)
     except InputError:
         raise
-    except Exception as error:  # somebody's own module may raise anything
+    except Exception as error:  # a custom module may raise anything
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
-            f"the model cannot take samples of shape {list(shape)}: {reason}"
+            f"the model does not accept samples of shape {list(shape)}: {reason}"
         ) from None
     module.train(training)
-    if isinstance(found, Tensor) and found.dim() == 2:
-        return int(found.shape[1])
-    whole = (
-        isinstance(found, tuple)
-        and len(found) == 2
-        and all(isinstance(part, Tensor) for part in found)
-    )
-    if whole and found[0].dim() == 2 and found[1].shape == (2, classes):
+    if isinstance(output, Tensor) and output.dim() == 2:
+        return int(output.shape[1])
+    if _is_z_and_logits(output, classes):
         return None
-    given = [
-        list(part.shape) if isinstance(part, Tensor) else type(part).__name__
-        for part in _parts(found)
-    ]
+    parts = " and ".join(_describe(part) for part in _parts(output))
     raise InputError(
-        f"for 2 samples the model gives {' and '.join(map(str, given))}; it must give features [2, F], "
-        f"to be followed by projection head and output layer, or (z, logits), [2, D] and [2, {classes}]"
+        f"for 2 samples the model returns {parts}; it must return features [2, F], to be followed "
+        f"by projection head and output layer, or (z, logits), [2, D] and [2, {classes}]"
     )
+
+
+def _is_z_and_logits(output: object, classes: int) -> bool:
+    """Return True if the output for 2 samples is a pair of z and logits."""
+    if not isinstance(output, tuple) or len(output) != 2:
+        return False
+    z, logits = output
+    if not isinstance(z, Tensor) or not isinstance(logits, Tensor):
+        return False
+    return z.dim() == 2 and logits.shape == (2, classes)
+
+
+def _describe(part: object) -> str:
+    """Return the shape of a tensor, or the type of anything else."""
+    return str(list(part.shape)) if isinstance(part, Tensor) else type(part).__name__
 
 
 @torch.no_grad()
 def uses_fractions(module: nn.Module, shape: tuple[int, ...]) -> bool:
-    """Whether a module that takes whole numbers takes others too, and not as if they were whole."""
+    """Return True if the module's output changes for non-integer inputs.
+
+    A module that treats its inputs as token ids refuses them or rounds them.
+    """
+    module.eval()
     try:
-        zeros, others = (
-            _parts(module.eval()(torch.full((2, *shape), value))) for value in (0.0, 0.25)
-        )
-    except Exception:  # as an embedding does
+        output = _parts(module(torch.full((2, *shape), 0.0)))
+        fraction_output = _parts(module(torch.full((2, *shape), 0.25)))
+    except Exception:  # an embedding refuses floats
         return False
-    pairs = zip(zeros, others, strict=True)
-    return any(
-        isinstance(a, Tensor) and isinstance(b, Tensor) and not torch.equal(a, b) for a, b in pairs
-    )
+    for a, b in zip(output, fraction_output, strict=True):
+        if isinstance(a, Tensor) and isinstance(b, Tensor) and not torch.equal(a, b):
+            return True
+    return False
 
 
-def _parts(found: object) -> tuple[object, ...]:
-    return found if isinstance(found, tuple) else (found,)
+def _parts(output: object) -> tuple[object, ...]:
+    return output if isinstance(output, tuple) else (output,)

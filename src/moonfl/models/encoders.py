@@ -1,4 +1,4 @@
-"""The encoders by name, and how a whole model is built. A new encoder is a file and a line in this table."""
+"""The encoders by name, and how a model is built. A new encoder is a file and an entry here."""
 
 import copy
 import inspect
@@ -15,12 +15,8 @@ from .resnet import resnet18, resnet50
 from .signals import cnn1d
 from .simple_cnn import simple_cnn
 
-Encoder = Callable[
-    [tuple[int, ...]], nn.Module
-]  # shape of a sample -> a module giving [B, features]
-ModelSource = (
-    nn.Module | Callable[..., nn.Module] | str
-)  # an encoder, or what makes one: as it is, or by name
+Encoder = Callable[[tuple[int, ...]], nn.Module]  # shape of a sample -> module returning [B, F]
+ModelSource = nn.Module | Callable[..., nn.Module] | str  # a module, a function, or a name
 
 ENCODERS: dict[str, Encoder] = {
     "mlp": mlp,
@@ -32,47 +28,54 @@ ENCODERS: dict[str, Encoder] = {
 
 
 def make_encoder(model: ModelSource, shape: tuple[int, ...]) -> nn.Module:
-    """A new module: a copy of one that is given, or what a function makes of nothing or of the shape of a sample."""
-    given = find("model", model, ENCODERS) if isinstance(model, str) else model
-    make: Callable[..., nn.Module] = (
-        (lambda: copy.deepcopy(given)) if isinstance(given, nn.Module) else given
-    )
-    if not callable(make):
+    """Return a new module: a copy of a given one, or the result of a function.
+
+    The function is called with the shape of a sample if it has a required parameter.
+    """
+    source = find("model", model, ENCODERS) if isinstance(model, str) else model
+    module = _copy_or_call(model, source, shape)
+    if not isinstance(module, nn.Module):
+        raise InputError(f"model {model!r} returns {type(module).__name__}, not a torch.nn.Module")
+    for name, value in module.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise InputError(
+                f"the state of model {model!r} has {name}, which is not a tensor; "
+                "parties can send tensors only"
+            )
+    return module
+
+
+def _copy_or_call(model: ModelSource, source: object, shape: tuple[int, ...]) -> object:
+    """Copy a module or call a function; `model` is its name in error messages."""
+    if not callable(source):
         raise InputError(
-            f"model is {model!r}; it must be a module, a function that makes one, or a name"
+            f"model must be a torch.nn.Module, a function that returns one, or a name; "
+            f"got {model!r}"
         )
     try:
-        needed = [
-            p
-            for p in inspect.signature(make).parameters.values()
-            if p.default is p.empty and p.kind < p.VAR_POSITIONAL
-        ]
-    except (TypeError, ValueError):  # a callable that does not tell
-        needed = []
-    try:
-        module = make(shape) if needed else make()
+        if isinstance(source, nn.Module):
+            action = "copied"
+            return copy.deepcopy(source)
+        if _has_required_parameter(source):
+            action = f"built from the shape of a sample, {shape}"
+            return source(shape)
+        action = "built without arguments"
+        return source()
     except InputError:
         raise
-    except Exception as error:  # somebody's own code may raise anything
-        of = f"the shape of a sample, {shape}" if needed else "nothing"
+    except Exception as error:  # custom code may raise anything
         raise InputError(
-            f"model {model!r} cannot be made of {of}: {type(error).__name__}: {error}"
+            f"model {model!r} cannot be {action}: {type(error).__name__}: {error}"
         ) from error
-    if not isinstance(module, nn.Module):
-        raise InputError(f"model {model!r} makes {type(module).__name__}, not a torch.nn.Module")
-    odd = next(
-        (
-            name
-            for name, value in module.state_dict().items()
-            if not isinstance(value, torch.Tensor)
-        ),
-        None,
-    )
-    if odd is not None:
-        raise InputError(
-            f"model {model!r} keeps {odd}, which is no tensor; parties can send tensors only"
-        )
-    return module
+
+
+def _has_required_parameter(function: Callable[..., object]) -> bool:
+    """Return True if a function has a positional parameter without a default."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a callable without a signature
+        return False
+    return any(p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in parameters)
 
 
 def build_model(
@@ -85,17 +88,18 @@ def build_model(
     dtype: torch.dtype = torch.float32,
     statistics_shape: tuple[int, ...] | None = None,
 ) -> nn.Module:
-    """The same network for every algorithm; `head` switches the projection head and nothing else.
+    """Build the network, which is the same for every algorithm; `head` adds the projection head.
 
-    `dtype` is that of its input; `scales` the shape of mean and deviation, where it standardises its input. A module
-    that gives (z, logits) itself is taken as it is.
+    `shape` and `dtype` are those of an input sample. With `statistics_shape` the model standardises
+    its input by mean and standard deviation of that shape. A module that returns (z, logits) itself
+    is used as it is.
     """
     encoder = make_encoder(model, shape)
     features = probe(encoder, shape, dtype, classes)
     if features is None:
         return Whole(encoder)
-    made = Model(encoder, features, classes, head, out_dim)
+    network = Model(encoder, features, classes, head, out_dim)
     if statistics_shape is not None:
-        made.standardise = Standardise(statistics_shape)
-    made.plan_native(shape)
-    return made
+        network.standardise = Standardise(statistics_shape)
+    network.plan_native(shape)
+    return network

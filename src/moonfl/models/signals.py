@@ -1,28 +1,31 @@
-"""A 1-D CNN, for signals: motion, ECG, sound, anything measured over time at one or more channels."""
+"""A 1-D CNN for time series of one or more channels: motion, ECG, audio."""
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
 
-SHORTEST = 16
+MIN_LENGTH = 16  # of a time series
 
 
 class TimeLast(nn.Module):
-    """[B, time, channels] -> [B, channels, time]."""
+    """Transposition [B, time, channels] -> [B, channels, time]."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the transposed batch."""
         return x.transpose(1, 2)
 
 
 def cnn1d(shape: tuple[int, ...]) -> nn.Module:
-    """Two convolutions over time (32 and 64 channels, width 5) with ReLU and max-pooling by 2, the mean and the largest
-    over time, then 64 units. Time is the longer side of a sample.
+    """Return two convolutions over time, mean and maximum over time, and a linear layer.
+
+    The convolutions (32 and 64 channels, width 5) are followed by ReLU and max-pooling by 2; the
+    linear layer has 64 units. Time is the longer side of a sample.
     """
-    if len(shape) != 2 or max(shape) < SHORTEST:
+    if len(shape) != 2 or max(shape) < MIN_LENGTH:
         raise InputError(
-            f"model cnn1d needs signals [channels, time] with a time of at least {SHORTEST}, the data have "
-            f"shape {shape}; try model=mlp"
+            f"model cnn1d needs signals [channels, time] with a time of at least {MIN_LENGTH}, "
+            f"the data have shape {shape}; try model=mlp"
         )
     channels = min(shape)
     return nn.Sequential(
@@ -40,7 +43,8 @@ def cnn1d(shape: tuple[int, ...]) -> nn.Module:
 
 
 class MeanAndMax(nn.Module):
-    """Over time: [B, C, L] -> [B, 2C]."""
+    """Mean and maximum over time: [B, C, L] -> [B, 2C]."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the pooled batch."""
         return torch.cat([x.mean(dim=2), x.amax(dim=2)], dim=1)

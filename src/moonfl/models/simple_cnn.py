@@ -7,11 +7,15 @@ from ..kernels.convpool import ConvReluPool
 
 
 def simple_cnn(shape: tuple[int, ...]) -> nn.Module:
-    """Two 5x5 convolutions (6 and 16 channels) with 2x2 max-pooling, then layers of 120 and 84 units, all with ReLU."""
+    """Return two 5x5 convolutions with 2x2 max-pooling and two linear layers, all with ReLU.
+
+    The convolutions have 6 and 16 channels, the linear layers 120 and 84 units.
+    """
     channels, *sides = shape
     if len(sides) != 2 or min(sides) < 16:
         raise InputError(
-            f"model simple-cnn needs images of at least 16x16, the data have shape {shape}; try model=mlp"
+            f"model simple-cnn needs images of at least 16x16, the data have shape {shape}; "
+            "try model=mlp"
         )
     height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
     return nn.Sequential(
