@@ -1,4 +1,4 @@
-"""Imports point one way: what stands lower in this list knows what stands higher, never the other way round."""
+"""Imports point one way: a module may import from the layers above it in this list, never below."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import moonfl
 
 LAYERS = [
-    {"errors", "registry", "seeds", "settings", "tree", "types"},
+    {"errors", "registry", "runs.schema", "seeds", "settings", "tree", "types"},
     {"kernels"},
     {"algorithms", "data", "models", "server_optimizers"},
     {"aggregation", "experiment", "metrics", "presets", "trained_model"},
@@ -18,51 +18,65 @@ LAYERS = [
     {"cli"},
     {"__main__"},
 ]
+INDEPENDENT = {"algorithms", "server_optimizers", "models", "data"}  # of others in their layer
 SRC = Path(moonfl.__file__).parent
+FILES = [path for path in SRC.rglob("*.py") if path.parent.name != "templates"]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 
-def part(path: Path) -> str:
-    return path.relative_to(SRC).parts[0].removesuffix(".py")
+def unit(module: list[str]) -> str:
+    """Return the unit of the layers that a module below moonfl belongs to."""
+    return ".".join(module[:2]) if ".".join(module[:2]) in LEVEL else module[0]
 
 
-def imported(path: Path) -> set[str]:
-    """The parts of the package a file imports, its own left out."""
-    found = set()
-    depth = len(path.relative_to(SRC).parts)
+def unit_of_file(path: Path) -> str:
+    return unit(list(path.relative_to(SRC).with_suffix("").parts))
+
+
+def imported_units(path: Path) -> set[str]:
+    """Return the units that a file imports, without its own."""
+    package = path.relative_to(SRC).parts[:-1]
+    units = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level == depth:
-            found |= (
-                {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
-            )
-        elif (
-            isinstance(node, ast.ImportFrom)
-            and node.level == 0
-            and (node.module or "").startswith("moonfl")
-        ):
-            raise AssertionError(f"{path}: imports of the package are relative")
-    return found - {part(path)}
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        module = (node.module or "").split(".") if node.module else []
+        if node.level == 0:
+            assert module[0] != "moonfl", f"{path}: imports of the package are relative"
+            continue
+        base = [*package[: len(package) - node.level + 1], *module]
+        names = [[alias.name] for alias in node.names] if not base else [base]
+        if base and not module:  # from . import name: the name may be a module of that package
+            names = [[*base, alias.name] for alias in node.names]
+        units |= {unit(name) for name in names}
+    return units - {unit_of_file(path), "__version__"}
 
 
 def test_every_file_has_its_layer_and_imports_point_one_way() -> None:
-    for path in (path for path in SRC.rglob("*.py") if path.parent.name != "templates"):
+    for path in FILES:
         if path == SRC / "__init__.py":
             continue
-        for other in imported(path) - {"__version__"}:
-            same_layer = LEVEL[other] == LEVEL[part(path)] and part(path) not in (
-                "algorithms",
-                "server_optimizers",
-                "models",
-                "data",
-            )
-            assert LEVEL[other] < LEVEL[part(path)] or same_layer, f"{path.name} imports {other}"
+        importer = unit_of_file(path)
+        for other in imported_units(path):
+            is_above = LEVEL[other] < LEVEL[importer]
+            is_beside = LEVEL[other] == LEVEL[importer] and importer not in INDEPENDENT
+            assert is_above or is_beside, f"{path.relative_to(SRC)} imports {other}"
 
 
-def test_one_loop_over_rounds_and_one_optimiser() -> None:
-    files = {
-        path.relative_to(SRC).as_posix(): path.read_text()
-        for path in (path for path in SRC.rglob("*.py") if path.parent.name != "templates")
-    }
-    trains = {name for name, text in files.items() if ".backward()" in text}
+def test_init_files_only_re_export() -> None:
+    allowed = (ast.Import, ast.ImportFrom, ast.Expr, ast.Assign)
+    for path in FILES:
+        if path.name != "__init__.py" or path == SRC / "__init__.py":
+            continue
+        for node in ast.parse(path.read_text()).body:
+            assert isinstance(node, allowed), f"{path}: line {node.lineno} is not a re-export"
+            if isinstance(node, ast.Assign):
+                assert [ast.unparse(target) for target in node.targets] == ["__all__"], path
+
+
+def test_there_is_one_loop_over_rounds_and_one_over_batches() -> None:
+    texts = {path.relative_to(SRC).as_posix(): path.read_text() for path in FILES}
+    trains = {name for name, text in texts.items() if ".backward()" in text}
     assert trains == {"local.py", "bench.py"}  # bench.py times a single step
-    assert [name for name, text in files.items() if "exp.rounds):" in text] == ["federation.py"]
+    loops = [name for name, text in texts.items() if "exp.rounds):" in text]
+    assert loops == ["federation.py"]

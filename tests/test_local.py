@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.equality import same
-from helpers.problems import TINY, Nowhere, gaussians, train, with_algorithm
+from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from moonfl import tree
 from moonfl.algorithms import ALGORITHMS
 from moonfl.data.base import Examples
@@ -33,7 +33,7 @@ SIZES = (1, 10, 63, 64, 65)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_parties_of_every_size_train(algorithm: str, batch_norm: bool) -> None:
     exp = with_algorithm(replace(TINY, parties=5, batch_size=64, epochs=2), algorithm)
-    task, log = gaussians(SIZES, batch_norm), Nowhere()
+    task, log = gaussians(SIZES, batch_norm), MemoryRecorder()
     server = run(exp, task, Embedded(exp, task), log)
     steps = [u.num_steps for u in log.updates[-1]]
     assert steps == [0 if batch_norm else 2, 2, 2, 2, 2]
@@ -66,7 +66,7 @@ def test_equals_a_plain_training_loop() -> None:
     """local_update of FedAvg is nothing but SGD: written out with the optimiser's formula."""
     exp, task = with_algorithm(replace(TINY, weight_decay=0.01), "fedavg"), gaussians()
     server = init_server(exp, task)
-    update, _ = local_update(exp, task, Workbench(task.build), server, None, 1, 0)
+    update, _ = local_update(exp, task, Workbench(task.build), server, state=None, party=1, t=0)
 
     model = tree.load(task.build(), server.params)
     velocity = [torch.zeros_like(p) for p in model.parameters()]
@@ -124,7 +124,7 @@ def test_a_layer_may_be_left_out_of_some_passes() -> None:
     exp, base = with_algorithm(replace(TINY, batch_size=4), "fedavg"), gaussians()
     task = replace(base, build=Sometimes)
     server = init_server(exp, task)
-    update, _ = local_update(exp, task, Workbench(task.build), server, None, 1, 0)
+    update, _ = local_update(exp, task, Workbench(task.build), server, state=None, party=1, t=0)
     assert not torch.equal(update.params["seldom.weight"], server.params["seldom.weight"])
 
 
@@ -145,9 +145,9 @@ def test_recycled_modules_carry_nothing_over() -> None:
     exp, task = with_algorithm(TINY, "moon"), gaussians(batch_norm=True)
     server, bench = init_server(exp, task), Workbench(task.build)
     for i in (0, 1):
-        local_update(exp, task, bench, server, None, i, 0)
-    used, _ = local_update(exp, task, bench, server, None, 2, 0)
-    fresh, _ = local_update(exp, task, Workbench(task.build), server, None, 2, 0)
+        local_update(exp, task, bench, server, state=None, party=i, t=0)
+    used, _ = local_update(exp, task, bench, server, state=None, party=2, t=0)
+    fresh, _ = local_update(exp, task, Workbench(task.build), server, state=None, party=2, t=0)
     assert all(torch.equal(used.params[k], fresh.params[k]) for k in used.params)
     assert all(torch.equal(used.buffers[k], fresh.buffers[k]) for k in used.buffers)
 
@@ -207,7 +207,7 @@ def test_buffers_that_a_forward_pass_makes_are_its_own() -> None:
 def test_control_variates_cover_trainable_parameters_only() -> None:
     exp, task = with_algorithm(TINY, "scaffold"), gaussians(batch_norm=True)
     server = init_server(exp, task)
-    update, kept = local_update(exp, task, Workbench(task.build), server, None, 0, 0)
+    update, kept = local_update(exp, task, Workbench(task.build), server, state=None, party=0, t=0)
     assert (
         set(server.shared["c"])
         == set(server.params)
@@ -253,8 +253,8 @@ def test_what_a_model_remembers_or_draws_does_not_depend_on_who_came_before() ->
             torch.get_rng_state().tolist(),
         )
         with closing(make_engine(exp, task, workers)) as engine:
-            log = Nowhere()
-            found.append((run(exp, task, engine, log), log.scores))
+            log = MemoryRecorder()
+            found.append((run(exp, task, engine, log), log.metrics()))
         assert (
             random.getstate(),
             np.random.get_state()[1].tolist(),
@@ -279,6 +279,6 @@ class Late(nn.Linear):
 def test_a_buffer_that_is_made_in_training_is_told() -> None:
     task = replace(gaussians(), build=lambda: Model(nn.Sequential(nn.Flatten(), Late()), 8, 3, 5))
     with pytest.raises(
-        RunError, match=r"makes, drops or reshapes its buffer 'encoder\.1\.seen' in training"
+        RunError, match=r"creates, drops or reshapes its buffer 'encoder\.1\.seen' during training"
     ):
         train(TINY, task)

@@ -20,8 +20,9 @@ from helpers.problems import AS_STORED, gaussians
 from moonfl.data.base import Dataset, Examples
 from moonfl.experiment import Experiment
 from moonfl.metrics import Tally, score, tally, total
-from moonfl.runs.recorder import summarise
-from moonfl.runs.stopping import chosen, finished
+from moonfl.runs.rounds import round_record
+from moonfl.runs.schema import RoundRecord
+from moonfl.runs.stopping import is_finished, selected_round
 from moonfl.runs.summary import summarise_result
 from moonfl.runs.tensor_files import load
 from moonfl.task import make_task
@@ -60,7 +61,7 @@ def test_several_models_have_the_mean_of_each_score() -> None:
         score(counted(samples), counted([(0, k, 0)]))
         for k, samples in enumerate(([(0, 0, 0)], [(1, 2, 0)]))
     )
-    fact = summarise({"party0": one, "party1": other})
+    fact = round_record(0, [], {"party0": one, "party1": other}, seconds=1.0)
     for key in ("accuracy", "macro_f1", "balanced_accuracy", "validation_accuracy"):
         assert fact[key] == 0.5
     assert "sites" not in fact
@@ -90,8 +91,11 @@ def test_every_sample_is_in_one_part(has_test: bool) -> None:
         ]
 
 
-def facts_of(*accuracies: float) -> list[dict]:
-    return [{"round": t, "validation_accuracy": a} for t, a in enumerate(accuracies, 1)]
+def records_of(*accuracies: float) -> list[RoundRecord]:
+    return [
+        RoundRecord(round=t, accuracy=0.5, validation_accuracy=a)
+        for t, a in enumerate(accuracies, 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -110,15 +114,16 @@ def facts_of(*accuracies: float) -> list[dict]:
 def test_a_run_ends_after_rounds_in_vain(
     accuracies: tuple, patience: int | None, ends: bool, takes: int
 ) -> None:
-    facts = facts_of(*accuracies)
-    assert finished(9, patience, facts) == ends
-    assert chosen(facts) is facts[takes - 1]
-    assert not finished(9, patience, facts[:0])
+    records = records_of(*accuracies)
+    assert is_finished(9, patience, records) == ends
+    assert selected_round(records) is records[takes - 1]
+    assert not is_finished(9, patience, [])
 
 
 def test_without_validation_samples_nothing_is_chosen(tmp_path: Path) -> None:
-    assert chosen([{"round": 1}]) is None
-    assert not finished(9, 1, [{"round": t} for t in range(1, 9)])
+    records = [RoundRecord(round=t, accuracy=0.5) for t in range(1, 9)]
+    assert selected_round(records) is None
+    assert not is_finished(9, 1, records)
     result = moonfl.run(
         replace(EARLY, validation=None, patience=None, rounds=1), tmp_path / "run", workers=1
     )
@@ -127,27 +132,28 @@ def test_without_validation_samples_nothing_is_chosen(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_run_in_words() -> None:
-    shares = {"macro_f1": 0.701, "balanced_accuracy": 0.6}
-    facts = [
-        {"round": t, "accuracy": a, "validation_accuracy": v}
-        for t, a, v in ((1, 0.5, 0.3), (2, 0.8, 0.2))
-    ]
-    made = gaussians().blueprint()
+    first = RoundRecord(round=1, accuracy=0.5, validation_accuracy=0.3)
+    last = {"round": 2, "accuracy": 0.8, "validation_accuracy": 0.2}
+    scored = RoundRecord(**last, macro_f1=0.701, balanced_accuracy=0.6)
     result = moonfl.Result(
-        replace(EARLY, rounds=2), [facts[0], facts[1] | shares], {}, made, Path("run")
+        experiment=replace(EARLY, rounds=2),
+        rounds=[first, scored],
+        models={},
+        blueprint=gaussians().blueprint(),
+        directory=Path("run"),
     )
     lines = [
         "accuracy 80.0 % after round 2 (best 80.0 % in round 2); results in run",
         "macro-F1 70.1 %, balanced accuracy 60.0 %",
-        "round 1 is best on the validation samples: accuracy 50.0 % on the test set",
+        "round 1 has the best validation accuracy; its accuracy on the test set is 50.0 %",
     ]
     assert summarise_result(result).splitlines() == lines
-    sites = {"sites": {"0": [3, 4], "1": [1, 4], "3": [4, 4]}}
-    result = replace(result, experiment=EARLY, rounds=[facts[0], facts[1] | sites])
-    told = "on what each of 3 parties holds out: lowest 25.0 % ({}), highest 100.0 % ({})"
+    by_site = RoundRecord(**last, sites={"0": (3, 4), "1": (1, 4), "3": (4, 4)})
+    result = replace(result, experiment=EARLY, rounds=[first, by_site])
+    told = "on the held-out samples of 3 parties: lowest 25.0 % ({}), highest 100.0 % ({})"
     assert summarise_result(result).splitlines()[1:] == [
         told.format("party 1", "party 3"),
-        f"{lines[2]}; stopped after round 2, for none since was better",
+        f"{lines[2]}; stopped after round 2 because no later round was better",
     ]
     named = replace(result, names=("Bonn", "Lyon", "Oslo", "Pisa"))
     assert told.format("Lyon", "Pisa") in summarise_result(named)

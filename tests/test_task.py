@@ -11,6 +11,7 @@ from moonfl import tree
 from moonfl.data.augment import Preparation
 from moonfl.data.cifar import CIFAR10, CIFAR100
 from moonfl.data.tiny_imagenet import PREPARATION as TINY_IMAGENET
+from moonfl.errors import InputError
 from moonfl.experiment import Experiment
 from moonfl.federation import init_server
 from moonfl.local import Workbench, local_update
@@ -81,7 +82,7 @@ def test_evaluation_reads_a_model_in_eval_mode_and_training_writes_it() -> None:
     model = bench.module(server.params | server.buffers)
     task.score(task.evaluate_chunks(model.train(), range(len(task.chunks()))))
     assert all(torch.equal(v, server.buffers[k]) for k, v in tree.buffers_of(model).items())
-    update, _ = local_update(exp, task, bench, server, None, 0, 0)
+    update, _ = local_update(exp, task, bench, server, state=None, party=0, t=0)
     assert not torch.equal(
         update.buffers["encoder.2.running_mean"], server.buffers["encoder.2.running_mean"]
     )
@@ -143,8 +144,26 @@ def test_frozen_representations_looked_up_equal_those_computed() -> None:
     inputs = task.preparation.batch(data.x, torch.arange(len(data.y))).split(16)
     batch = Batch(task.preparation.batch(data.x, rows), data.y[rows], rows)
     computed, looked_up = (
-        bench.frozen(params | buffers)(batch),
-        bench.tabulated(params | buffers, lambda: iter(inputs))(batch),
+        bench.frozen(params | buffers)(batch.x, batch.rows),
+        bench.cached(params | buffers, lambda: iter(inputs))(batch.x, batch.rows),
     )
     assert torch.allclose(computed.z, looked_up.z, atol=1e-6)
     assert torch.allclose(computed.logits, looked_up.logits, atol=1e-6)
+
+
+def test_a_modified_batch_never_reads_the_cache() -> None:
+    task = gaussians()
+    params, buffers = task.init_model(0)
+    data, workbench = task.parties[0], Workbench(task.build)
+    inputs = task.preparation.batch(data.x, torch.arange(len(data.y)))
+    frozen = workbench.cached(params | buffers, lambda: iter(inputs.split(16)))
+    modified = inputs[:4] + 1
+    assert not torch.allclose(frozen(modified).z, frozen(inputs[:4], torch.arange(4)).z)
+    batch = Batch(modified, data.y[:4], torch.arange(4))
+    assert torch.equal(frozen(batch).z, frozen(modified).z)
+
+
+def test_a_device_is_checked_when_training_starts() -> None:
+    exp = Experiment(device="tpu")  # of another machine
+    with pytest.raises(InputError, match="device=tpu is not available"):
+        make_task(exp)

@@ -15,6 +15,19 @@ class InputError(ValueError):
     """Invalid input: the message states what was given, what is allowed, and where to fix it."""
 
 
+class RunExistsError(InputError):
+    """A directory for a new run that already holds one."""
+
+
+class DamagedRunError(InputError):
+    """A run directory that cannot be resumed as it is."""
+
+    def __init__(self, message: str, has_previous: bool = False) -> None:
+        """Store whether the previous checkpoint looks usable (`has_previous`)."""
+        super().__init__(message)
+        self.has_previous = has_previous
+
+
 class RunError(RuntimeError):
     """A run that cannot continue. The rounds recorded so far stay on disk."""
 

@@ -1,289 +1,363 @@
-"""Experiment: one frozen, validated description of a run; to and from TOML; strict overrides."""
+"""Experiment: one frozen, validated description of a run; TOML files and key=value overrides."""
 
 import dataclasses
+import hashlib
 import tomllib
-from dataclasses import dataclass, replace
+import warnings
+from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import tomli_w
-import torch
 
 from . import settings
-from .algorithms import ALGORITHMS
-from .algorithms.fedavg import FedAvg
-from .algorithms.moon import MOON
+from .algorithms import ALGORITHMS, MOON, Algorithm
 from .data.base import Reading
 from .data.datasets import source
-from .data.partition import PARTITIONS, check_kind
-from .errors import InputError, unknown
+from .data.partition import check_kind
+from .errors import InputError, notify, unknown
 from .models.encoders import ENCODERS
 from .registry import find, name_of
-from .server_optimizers import SERVERS
-from .server_optimizers.average import Average
+from .server_optimizers import SERVERS, Average, ServerOptimizer
 from .settings import setting
 
 PARTS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "server": SERVERS}
-BASES: dict[str, type] = {"algorithm": FedAvg, "server": Average}
-CUSTOM_MODEL = "own"  # the model that moonfl.federate was given
-PARTIES, HOLDOUT = 10, 0.2  # where nothing is said
-READ = {
+BASES: dict[str, type] = {"algorithm": Algorithm, "server": ServerOptimizer}
+CUSTOM_MODEL = "own"  # model= of a run whose model was passed to moonfl.federate
+CUSTOM_DATA = "given"  # dataset= of a run whose data were passed to moonfl.federate
+PARTIES = 10  # default number of parties
+HOLDOUT = 0.2  # default share of held-out samples
+NOTES = ("versions", "choices")  # tables of a run's experiment.toml that are not settings
+RENAMED = {"combination": "aggregation"}  # old key -> new key
+RENAMED_ATTRIBUTES = {"takes_server_step": "takes_server_optimizer", "meaning": "choice"}
+READER_SETTINGS = {  # settings of a reader, and the datasets that have it
     "label": ("csv",),
     "ignore": ("csv",),
     "image_size": ("folder",),
-    "classes": ("csv", "folder", "npz", "given"),
+    "classes": ("csv", "folder", "npz", CUSTOM_DATA),
 }
-FACTS = ("versions", "choices")  # what a run adds to its experiment.toml for people to read
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that decides the result of a run. The defaults are the paper's, on digits."""
+    """Everything that determines the result of a run. The defaults are the paper's, on digits."""
 
     dataset: str = setting(
         "digits", "digits, cifar10, cifar100, tiny-imagenet, folder, npz, csv, or sites"
     )
     data_dir: str = setting(
-        "data",
-        "the folder that holds the data sets; with dataset=folder, npz or csv that folder or file",
+        "data", "folder of the datasets; with dataset=folder, npz or csv that folder or file"
     )
     label: str | None = setting(
-        None, "with dataset=csv: the column that holds the classes; none: label"
+        None, "with dataset=csv: the column with the classes; none: the column 'label'"
     )
-    ignore: str | None = setting(None, "with dataset=csv: columns to leave out, as a,b,c")
-    classes: str | None = setting(None, "the classes as a,b,c, where a user's files may lack some")
+    ignore: str | None = setting(None, "with dataset=csv: columns to ignore, as a,b,c")
+    classes: str | None = setting(
+        None, "the classes as a,b,c, for files that may lack some of them"
+    )
     image_size: int | None = setting(
         None,
-        "with dataset=folder: pixels a side that images are brought to; none: all have one size",
+        "with dataset=folder: images are resized to this many pixels per side; "
+        "none: all images have the same size",
         low=1,
         high=4096,
     )
     holdout: float | None = setting(
         None,
-        "the share of each party's samples held out as test set, where the data have none; none: 0.2",
+        "share of each party's samples held out as test set, for data without one; none: 0.2",
         above=0,
         below=1,
     )
     validation: float | None = setting(
         None,
-        "the share of each party's training samples kept apart to choose a round by; none: there is no choice",
+        "share of each party's training samples held out to select a round; none: no selection",
         above=0,
         below=1,
     )
     patience: int | None = setting(
         None,
-        "stop after so many rounds without a better accuracy on the validation samples; none: never",
+        "stop after this many rounds without a better validation accuracy; none: never",
         low=1,
     )
     standardise: bool | None = setting(
         None,
-        "whether inputs are standardised by mean and deviation over all parties; none: numbers are, pixels are not",
+        "whether inputs are standardised by mean and standard deviation over all parties; "
+        "none: floating-point features are, images are not",
     )
     model: str | None = setting(
         None,
-        "the encoder: mlp, simple-cnn, resnet18, resnet50, cnn1d, or your own as package.module:name; none: the data "
-        "set's own",
+        "encoder: mlp, simple-cnn, resnet18, resnet50, cnn1d, or a custom one as "
+        "package.module:name; none: the default of the dataset",
     )
     head: bool = setting(True, "whether the network has the projection head")
     out_dim: int = setting(256, "output dimension of the projection head", low=1, high=65536)
-    algorithm: FedAvg = dataclasses.field(default_factory=MOON)
-    server: Average = dataclasses.field(default_factory=Average)
-    combination: Literal["median", "trimmed-mean"] | None = setting(
-        None,
-        "median or trimmed-mean by coordinate, each party one vote; none: the algorithm's weighted mean",
+    algorithm: Algorithm = dataclasses.field(default_factory=MOON)
+    server: ServerOptimizer = dataclasses.field(default_factory=Average)
+    aggregation: Literal["mean", "median", "trimmed-mean"] = setting(
+        "mean",
+        "mean: as the algorithm weights parties; median or trimmed-mean: coordinate-wise, "
+        "every party has one vote",
+        added="0.2",
     )
     trim: float | None = setting(
         None,
-        "with combination=trimmed-mean: the share of parties left out at either end",
+        "with aggregation=trimmed-mean: the share of parties left out at either end",
         low=0,
         below=0.5,
     )
     clip: float | None = setting(
-        None,
-        "the largest norm of a party's change of the weights; larger ones are scaled down to it",
-        above=0,
+        None, "largest norm of a party's update; larger ones are scaled down to it", above=0
     )
     partition: str = setting(
-        "dirichlet", f"how samples are split among parties: {', '.join(PARTITIONS)}"
+        "dirichlet", "how samples are split among parties: dirichlet, iid, or column"
     )
     parties: int = setting(
-        0, "N, the number of parties; 0: as many as the column has values, else 10", low=0
+        0, "N, the number of parties; 0: one per value of the column, otherwise 10", low=0
     )
-    beta: float = setting(0.5, "concentration of the Dirichlet partition; small is uneven", above=0)
-    min_samples: int = setting(10, "the smallest party a Dirichlet partition may have", low=1)
+    beta: float = setting(
+        0.5, "concentration of the Dirichlet partition; small values are uneven", above=0
+    )
+    min_samples: int = setting(
+        10, "smallest number of samples of a party in a Dirichlet partition", low=1
+    )
     partition_seed: int = setting(
-        0, "seed of the partition alone; 0 gives the paper's party sizes", low=0, high=2**32 - 1
+        0, "seed of the partition; 0 gives the paper's party sizes", low=0, high=2**32 - 1
     )
     column: str | None = setting(
         None, "with partition=column: the column whose values are the parties"
     )
     sample_fraction: float = setting(
-        1.0, "the share of parties that take part in a round", above=0, high=1
+        1.0, "share of the parties that take part in a round", above=0, high=1
     )
-    rounds: int = setting(20, "T, communication rounds", low=1)
-    epochs: int = setting(10, "E, local epochs", low=1)
-    batch_size: int = setting(64, "samples in a batch", low=1, high=2**31 - 1)
-    lr: float = setting(0.01, "step size of the local optimiser", above=0)
-    momentum: float = setting(0.9, "momentum of the local optimiser", low=0, below=1)
-    weight_decay: float = setting(1e-5, "weight decay of the local optimiser", low=0)
+    rounds: int = setting(20, "T, number of communication rounds", low=1)
+    epochs: int = setting(10, "E, number of local epochs", low=1)
+    batch_size: int = setting(64, "samples per batch", low=1, high=2**31 - 1)
+    lr: float = setting(0.01, "learning rate of the local optimizer", above=0)
+    momentum: float = setting(0.9, "momentum of the local optimizer", low=0, below=1)
+    weight_decay: float = setting(1e-5, "weight decay of the local optimizer", low=0)
     augment: bool = setting(
-        True, "whether CIFAR's training images are augmented, as by the paper's authors"
+        True, "whether CIFAR's training images are augmented as in the authors' code"
     )
-    seed: int = setting(0, "seed of weights, batches and sampling", low=0, high=2**63 - 1)
+    seed: int = setting(
+        0, "seed of initial weights, batches and party sampling", low=0, high=2**63 - 1
+    )
     scale: Literal["small"] | None = setting(
-        None, "small: a reduced setting, which every report then says"
+        None, "small: a reduced setting, which every report states"
     )
-    device: str = setting("cpu", "where the model is trained: cpu, cuda, cuda:1, ...")
+    device: str = setting("cpu", "device that trains the model: cpu, cuda, cuda:1, ...")
+    combination: InitVar[str | None] = None  # the former name of `aggregation`
 
-    def __post_init__(self) -> None:
-        settings.check(self)
-        for part, base in BASES.items():
-            if not isinstance(getattr(self, part), base):
-                raise InputError(
-                    f"{part} is a value such as {base.__name__}(), not {getattr(self, part)!r}"
-                )
-            settings.check_field_types(
-                type(getattr(self, part)), f"{part}={part_name(getattr(self, part))}"
+    def __post_init__(self, combination: str | None) -> None:
+        if combination is not None:
+            warnings.warn(
+                "combination is deprecated; use aggregation", DeprecationWarning, stacklevel=3
             )
-            settings.check(getattr(self, part), f"{part}.")
-        object.__setattr__(self, "model", self.model or source(self.dataset).model)
+            object.__setattr__(self, "aggregation", combination)
+        settings.check(self)
+        for part in PARTS:
+            check_part(part, getattr(self, part))
+        if self.model is None:
+            object.__setattr__(self, "model", source(self.dataset).model)
         if self.model != CUSTOM_MODEL:
             find("model", str(self.model), ENCODERS)
         check_kind(self.partition)
         if self.parties == 0 and self.partition != "column":
             object.__setattr__(self, "parties", PARTIES)
-        self._check_pairs()
+        self._check_method()
+        self._check_data()
 
-    def _check_pairs(self) -> None:
-        """Settings that mean nothing together are refused."""
-        name, server = part_name(self.algorithm), part_name(self.server)
-        if not self.algorithm.takes_server_step and server != "average":
+    def _check_method(self) -> None:
+        """Refuse combinations of method settings that make no sense."""
+        name = part_name(self.algorithm)
+        server = part_name(self.server)
+        if not self.algorithm.takes_server_optimizer and server != "average":
             raise InputError(
                 f"algorithm={name} cannot be combined with server={server}; use server=average"
             )
-        if not self.algorithm.federated and self.rounds != 1:
+        if (self.aggregation == "trimmed-mean") != (self.trim is not None):
             raise InputError(
-                f"algorithm={name} is one round; set rounds=1 and the length of training by epochs"
+                "aggregation=trimmed-mean and trim=SHARE belong together; set both or neither"
             )
-        if not self.algorithm.federated and (self.combination is not None or self.clip is not None):
+        if self.patience is not None and self.validation is None:
             raise InputError(
-                f"algorithm={name} combines nothing; leave combination, trim and clip at none"
+                "patience needs validation samples; set validation=SHARE too, for example 0.1"
             )
-        if (self.combination == "trimmed-mean") != (self.trim is not None):
+        if self.algorithm.federated:
+            return
+        if self.rounds != 1:
             raise InputError(
-                "combination=trimmed-mean and trim=SHARE belong together; set both or neither"
+                f"algorithm={name} has a single round; set rounds=1 and choose the length of "
+                "training with epochs"
             )
+        if self.aggregation != "mean" or self.clip is not None:
+            raise InputError(
+                f"algorithm={name} aggregates nothing; leave aggregation, trim and clip unset"
+            )
+        if self.sample_fraction != 1:
+            raise InputError(f"algorithm={name} trains every party; set sample_fraction=1")
+
+    def _check_data(self) -> None:
+        """Refuse combinations of data settings that make no sense."""
         if (self.partition == "column") != (self.column is not None):
             raise InputError(
                 "partition=column and column=NAME belong together; set both or neither"
             )
-        for key, kinds in READ.items():
-            if getattr(self, key) is not None and self.dataset not in (*kinds, "sites"):
+        for key, datasets in READER_SETTINGS.items():
+            if getattr(self, key) is not None and self.dataset not in (*datasets, "sites"):
                 raise InputError(
-                    f"{key} belongs to dataset={' or '.join(kinds)}, not to dataset={self.dataset}"
+                    f"{key} belongs to dataset={' or '.join(datasets)}, "
+                    f"not to dataset={self.dataset}"
                 )
-        if self.patience is not None and self.validation is None:
-            raise InputError(
-                "patience looks at the validation samples; set validation=SHARE too, such as 0.1"
-            )
-        if not self.algorithm.federated and self.sample_fraction != 1:
-            raise InputError(f"algorithm={name} trains every party; set sample_fraction=1")
-        try:
-            torch.ones(1, device=self.device).item()
-        except Exception as error:  # each backend fails in its own way
-            reason = str(error).splitlines()[0]
-            raise InputError(
-                f"device={self.device} cannot be used here ({reason}); use device=cpu"
-            ) from None
 
     @property
     def reading(self) -> Reading:
-        """How the user's files are read."""
-        classes, ignore = (
-            tuple(n.strip() for n in (text or "").split(",") if n.strip())
-            for text in (self.classes, self.ignore)
+        """Return how the user's files are read."""
+        return Reading(
+            label=self.label or Reading.label,
+            column=self.column,
+            ignore=split_names(self.ignore),
+            classes=split_names(self.classes),
+            image_size=self.image_size,
         )
-        return Reading(self.label or Reading.label, self.column, ignore, classes, self.image_size)
 
     def parties_per_round(self) -> int:
+        """Return how many parties take part in a round."""
         return max(1, round(self.sample_fraction * self.parties))
 
 
+def split_names(text: str | None) -> tuple[str, ...]:
+    """Split the setting `a,b,c` into names."""
+    names = [name.strip() for name in (text or "").split(",")]
+    return tuple(name for name in names if name)
+
+
+def check_part(part: str, value: object) -> None:
+    """Check that a value is an algorithm or server optimizer with valid settings."""
+    base = BASES[part]
+    if not isinstance(value, base):
+        example = {"algorithm": "MOON()", "server": "Average()"}[part]
+        raise InputError(f"{part} must be a {base.__name__} such as {example}, got {value!r}")
+    label = f"{part}={part_name(value)}"
+    for old, new in RENAMED_ATTRIBUTES.items():
+        if hasattr(type(value), old):
+            raise InputError(f"{label}: the class attribute {old} is now called {new}; rename it")
+    settings.check_field_types(type(value), label)
+    settings.check(value, f"{part}.")
+
+
 def part_name(part: object) -> str:
-    """The name of an algorithm or server step: the one in its table, or its dotted path."""
+    """Return the name of an algorithm or server optimizer in its table, or its dotted path."""
     return name_of(type(part), {**ALGORITHMS, **SERVERS})
 
 
 def find_part(part: str, name: object) -> type:
-    """The class of an algorithm or server step by its name or dotted path."""
+    """Return the class of an algorithm or server optimizer by its name or dotted path."""
     if not isinstance(name, str):
         raise unknown(part, "without a name" if name is None else str(name), PARTS[part])
-    found: Any = find(part, name, PARTS[part])
-    if not (
-        isinstance(found, type)
-        and issubclass(found, BASES[part])
-        and dataclasses.is_dataclass(found)
-    ):
-        raise InputError(
-            f"{part}={name} is no {part}: it must be a dataclass that extends {BASES[part].__name__}"
-        )
-    settings.check_field_types(found, f"{part}={name}")
-    return found
+    cls: Any = find(part, name, PARTS[part])
+    base = BASES[part]
+    if not isinstance(cls, type) or not issubclass(cls, base) or not dataclasses.is_dataclass(cls):
+        raise InputError(f"{part}={name} must be a dataclass that extends {base.__name__}")
+    settings.check_field_types(cls, f"{part}={name}")
+    return cls
 
 
 def check_resumable(exp: Experiment) -> None:
-    """A run that is to be gone on with names its algorithm and server step; both must be there under that name."""
+    """Check that the algorithm and server optimizer can be found by name when a run is resumed."""
     for part in PARTS:
-        cls, name = type(getattr(exp, part)), part_name(getattr(exp, part))
+        cls = type(getattr(exp, part))
+        name = part_name(getattr(exp, part))
+        reason = ""
         try:
-            why = (
-                ""
-                if find_part(part, name) is cls
-                else "another class has that name now: make the value again"
-            )
+            if find_part(part, name) is not cls:
+                reason = "another class has that name now; create the value again"
         except InputError as error:
-            why = "made within a function" if "<locals>" in name else str(error)
-            why += "; define it at the top of a module"
-        if why:
-            raise InputError(f"a run of {part}={name} could be kept, but never gone on with: {why}")
+            if "<locals>" in name:
+                reason = "its class is defined inside a function; move it to module level"
+            else:
+                reason = f"{error}; define it at module level"
+        if reason:
+            raise InputError(f"runs of {part}={name} could not be resumed: {reason}")
 
 
 def to_dict(exp: Experiment) -> dict[str, Any]:
-    """Plain values; the algorithm and the server as tables with their name."""
-    values = {f.name: getattr(exp, f.name) for f in dataclasses.fields(exp)}
+    """Return plain values; the algorithm and server optimizer as tables with their name.
+
+    A setting that a later version added (`setting(..., added=VERSION)`) is left out while it has
+    its default, so new settings do not change the hashes of existing experiments.
+    """
+    values = {name: getattr(exp, name) for name in stored_settings(exp)}
     for part in PARTS:
-        given = {name: getattr(values[part], name) for name in settings.names(type(values[part]))}
-        given |= {
-            key: "none" for key, value in given.items() if value is None
-        }  # left out, it would be the default
-        values[part] = {"name": part_name(values[part])} | given
+        values[part] = part_to_dict(values[part])
     return {key: value for key, value in values.items() if value is not None}
 
 
+def part_to_dict(part: object) -> dict[str, Any]:
+    """Return the name and settings of an algorithm or server optimizer."""
+    values: dict[str, Any] = {"name": part_name(part)}
+    for name in stored_settings(part):
+        value = getattr(part, name)
+        values[name] = "none" if value is None else value  # left out, it would be the default
+    return values
+
+
+def stored_settings(value: Any) -> list[str]:
+    """Return the settings to store: all but later additions that have their default."""
+    names = []
+    for field in dataclasses.fields(value):
+        is_addition = field.metadata.get("added") is not None
+        if field.init and not (is_addition and getattr(value, field.name) == field.default):
+            names.append(field.name)
+    return names
+
+
+def canonical_toml(exp: Experiment) -> str:
+    """Return TOML that identifies the experiment in this and later versions."""
+    former_names = {new: old for old, new in RENAMED.items()}
+    values = to_dict(exp)
+    return tomli_w.dumps({former_names.get(key, key): value for key, value in values.items()})
+
+
+def fingerprint(exp: Experiment) -> str:
+    """Return a hash of every setting that affects the result; data location and device do not."""
+    identity = canonical_toml(replace(exp, data_dir="data", device="cpu"))
+    return hashlib.sha256(identity.encode()).hexdigest()
+
+
 def from_dict(values: dict[str, Any]) -> Experiment:
-    values = {key: value for key, value in values.items() if key not in FACTS}
+    """Return the experiment with these values; `to_dict` is the inverse."""
+    values = {RENAMED.get(key, key): value for key, value in values.items() if key not in NOTES}
+    if values.get("aggregation") == "none":  # the former default of `combination`
+        values["aggregation"] = "mean"
     parts: dict[str, Any] = {}
     for part in PARTS:
-        given = values.pop(part, None)
-        if given is not None:
-            given = dict(given) if isinstance(given, dict) else {"name": given}
-            parts[part] = settings.build(
-                find_part(part, given.pop("name", None)), given, f"{part}."
-            )
-    for key in values.keys() - set(settings.names(Experiment)):
-        for part, of in ({"algorithm": MOON(), "server": Average()} | parts).items():
-            if key in settings.names(type(of)):
-                raise InputError(
-                    f'{key} is a setting of the {part}: [{part}] with name = "{part_name(of)}" and {key} below'
-                )
+        table = values.pop(part, None)
+        if table is not None:
+            table = dict(table) if isinstance(table, dict) else {"name": table}
+            cls = find_part(part, table.pop("name", None))
+            parts[part] = settings.build(cls, table, f"{part}.")
+    check_tables(values, {"algorithm": MOON(), "server": Average()} | parts)
     return replace(settings.build(Experiment, values, ""), **parts)
 
 
-def to_toml(exp: Experiment, facts: dict[str, dict[str, str]] | None = None) -> str:
-    return tomli_w.dumps(to_dict(exp) | (facts or {}))
+def check_tables(values: dict[str, Any], parts: dict[str, Any]) -> None:
+    """Refuse settings of the algorithm or server optimizer outside their TOML table."""
+    for key in values.keys() - set(settings.names(Experiment)):
+        for part, value in parts.items():
+            if key in settings.names(type(value)):
+                raise InputError(
+                    f"{key} is a setting of the {part}: write it below [{part}] with "
+                    f'name = "{part_name(value)}"'
+                )
+
+
+def to_toml(exp: Experiment, notes: dict[str, dict[str, str]] | None = None) -> str:
+    """Return the experiment as TOML; `notes` are tables that are not settings."""
+    return tomli_w.dumps(to_dict(exp) | (notes or {}))
 
 
 def from_toml(path: Path, changes: dict[str, str] | None = None) -> Experiment:
+    """Read an experiment from a TOML file, with some values changed."""
     values = read_toml(path) | (changes or {})
     try:
         return from_dict(values)
@@ -292,62 +366,86 @@ def from_toml(path: Path, changes: dict[str, str] | None = None) -> Experiment:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # bad TOML or UTF-8, numbers or nesting beyond reason
+    except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, excessive nesting
         raise InputError(f"{path} is not TOML: {error}") from None
 
 
 def override(exp: Experiment, changes: list[str]) -> Experiment:
-    """The experiment with `key=value` changes.
+    """Return the experiment with `key=value` changes.
 
-    A key is a field of Experiment, a setting of the algorithm (`mu=5` or `algorithm.mu=5`), or `server.KEY`.
-    `algorithm=NAME` and `server=NAME`, wherever they stand among the changes, start from that part's defaults; where
-    the experiment has that part already, its settings stay.
+    A key is a field of Experiment, a setting of the algorithm (`mu=5` or `algorithm.mu=5`), or
+    `server.KEY`. `algorithm=NAME` and `server=NAME`, wherever they stand among the changes, start
+    from the defaults of that class; if the experiment already has it, its settings stay.
     """
-    pairs: dict[str, str] = {}
-    for change in changes:
-        key, equals, value = change.partition("=")
-        if not equals:
-            raise InputError(f"'{change}' is not of the form key=value")
-        if {key, key.removeprefix("algorithm."), f"algorithm.{key}"} & pairs.keys():
-            raise InputError(f"{key} is given twice")
-        pairs[key] = value
+    pairs = parse_changes(changes)
     values = to_dict(exp)
     for part in PARTS:
-        if part in pairs and pairs[part] != values[part]["name"]:
-            values[part] = {"name": pairs[part]}
-        pairs.pop(part, None)
-    if "dataset" in pairs and pairs["dataset"] != exp.dataset:
+        name = pairs.pop(part, None)
+        if name is not None and name != values[part]["name"]:
+            values[part] = {"name": name}
+    if pairs.get("dataset", exp.dataset) != exp.dataset:
         values.pop("model", None)
     if "column" in pairs and "partition" not in pairs and pairs["column"] != "none":
         pairs["partition"] = "column"
     if pairs.get("partition") == "column" and "parties" not in pairs:
         pairs["parties"] = "0"
-    known = valid_keys(values)
-    for key, value in pairs.items():
-        if key not in known:
-            raise unknown("key", key, known)
-        part, name = known[key]
-        (values[part] if part else values)[name] = value
+    valid = valid_keys(values)
+    for key, text in pairs.items():
+        if key not in valid:
+            raise unknown_key(key, values, valid)
+        part, name = valid[key]
+        table = values[part] if part else values
+        table[name] = text
     return from_dict(values)
 
 
+def parse_changes(changes: list[str]) -> dict[str, str]:
+    """Return the keys and values of `key=value` texts; each key may occur once."""
+    pairs: dict[str, str] = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise InputError(f"'{change}' is not of the form key=value")
+        if key in RENAMED:
+            notify(f"moonfl: the key {key} is deprecated; use {RENAMED[key]}")
+            key = RENAMED[key]
+        spellings = {key, key.removeprefix("algorithm."), f"algorithm.{key}"}
+        if spellings & pairs.keys():
+            raise InputError(f"{key} is set twice")
+        pairs[key] = value
+    return pairs
+
+
+def unknown_key(key: str, values: dict[str, Any], valid: dict[str, tuple[str, str]]) -> InputError:
+    """Return the error for a key that this experiment does not have; name the parts that have it."""
+    part = "server" if key.startswith("server.") else "algorithm"
+    name = key.removeprefix(f"{part}.")
+    owners = [owner for owner, cls in PARTS[part].items() if name in settings.names(cls)]
+    if owners:
+        return InputError(
+            f"{key} belongs to {part}={' or '.join(owners)}, and this experiment has "
+            f"{part}={values[part]['name']}; add {part}={owners[0]}"
+        )
+    return unknown("key", key, valid)
+
+
 def valid_keys(values: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Every key an override may name -> (the part it belongs to, its name there)."""
-    known = {name: ("", name) for name in settings.names(Experiment)}
+    """Return every key that an override may name, with the part it belongs to and its name there."""
+    valid = {name: ("", name) for name in settings.names(Experiment)}
     for part in PARTS:
-        for field in settings.names(find_part(part, values[part]["name"])):
-            known[f"{part}.{field}"] = (part, field)
-            if part == "algorithm":
-                if field in settings.names(Experiment):
-                    raise InputError(
-                        f"{values[part]['name']} has a setting {field}, as every experiment has; rename it"
-                    )
-                known[field] = (part, field)
-    return known
+        part_class = values[part]["name"]
+        for name in settings.names(find_part(part, part_class)):
+            valid[f"{part}.{name}"] = (part, name)
+            if part != "algorithm":
+                continue
+            if name in settings.names(Experiment):
+                raise InputError(
+                    f"{part_class} has a setting {name}, which every experiment has; rename it"
+                )
+            valid[name] = (part, name)
+    return valid

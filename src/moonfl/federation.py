@@ -1,70 +1,99 @@
-"""The federation: the only loop over rounds, whatever the engine."""
+"""The federation: the only loop over rounds, for every engine."""
 
-from dataclasses import replace
+import time
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 
 from . import seeds
-from .aggregation import robust
-from .engines.base import Engine
+from .aggregation import aggregation_rule, clip_update
+from .engines import Engine
 from .experiment import Experiment
-from .metrics import Score
-from .seeds import one_thread
+from .runs.rounds import round_record
+from .runs.schema import RoundRecord
+from .runs.stopping import is_finished
 from .task import Task
-from .types import Server, Update
+from .types import Server, State, Update
 
 
-class Log(Protocol):
-    def log(self, t: int, server: Server, updates: list[Update], scores: dict[str, Score]) -> bool:
-        """Keep what is to be known of a round; whether it was the last."""
+class Recorder(Protocol):
+    """Stores what is known of each round."""
+
+    @property
+    def records(self) -> Sequence[RoundRecord]:
+        """Return the records of the finished rounds."""
+
+    def log(
+        self, record: RoundRecord, server: Server, updates: list[Update], *, last: bool
+    ) -> None:
+        """Store a round; `last` tells whether the run ends with it."""
 
 
 def run(
-    exp: Experiment,
-    task: Task,
-    engine: Engine,
-    recorder: Log,
-    done: tuple[int, Server] | None = None,
+    exp: Experiment, task: Task, engine: Engine, recorder: Recorder, start: Server | None = None
 ) -> Server:
-    """Algorithm 1, "Server executes"; `done` is how many rounds are done, and the server after them."""
-    first, server = done or (0, init_server(exp, task))
-    for t in range(first, exp.rounds):
-        chosen = sample_parties(exp, t)
-        updates = engine.train(server, chosen, t)
+    """Run Algorithm 1, "Server executes". A resumed run starts from the server `start`."""
+    server = start or init_server(exp, task)
+    for t in range(len(recorder.records), exp.rounds):
+        clock = time.perf_counter()
+        sampled = sample_parties(exp, t)
+        updates = engine.train(server, sampled, t)
         server = aggregate(exp, server, updates)
-        if recorder.log(t, server, updates, engine.evaluate(server)):
+        scores = engine.evaluate(server)
+        record = round_record(t, updates, scores, seconds=time.perf_counter() - clock)
+        last = is_finished(exp.rounds, exp.patience, [*recorder.records, record])
+        recorder.log(record, server, updates, last=last)
+        if last:
             break
     return server
 
 
 def init_server(exp: Experiment, task: Task) -> Server:
+    """Return the server before the first round."""
     params, buffers = task.init_model(exp.seed)
     server = exp.algorithm.init_server(params, buffers)
-    return replace(server, step=exp.server.init(params))
+    return Server(
+        params=server.params,
+        buffers=server.buffers,
+        shared=server.shared,
+        memory=server.memory,
+        optimizer_state=exp.server.init(params),
+    )
 
 
 def sample_parties(exp: Experiment, t: int) -> list[int]:
-    """The parties of round t, ascending, from a stream fixed by the seed."""
+    """Return the parties of round t in ascending order, from a stream that the seed determines."""
     order = torch.randperm(exp.parties, generator=seeds.rng(exp.seed, "sampling", t))
     return sorted(order[: exp.parties_per_round()].tolist())
 
 
 def aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server:
-    """algorithm.combine on what was trained, clipped if asked for, then the server's step; sums go in party order."""
+    """Return the server after a round: clip, aggregate, then apply the server optimizer.
+
+    Sums are taken in the order of the parties, whatever the order of the updates.
+    """
     trained = sorted((u for u in updates if u.num_steps > 0), key=lambda u: u.party)
     if not trained:
         return server
     if exp.clip is not None:
-        with one_thread():  # a norm is a sum
-            trained = [robust.clipped(u, server.params, exp.clip) for u in trained]
-    mean = robust.mean_of(exp)
-    combined = exp.algorithm.combine(server, trained, exp.parties, mean)
-    params, step = exp.server.step(server.params, combined.params, server.step)
-    buffers = mean((u.buffers, u.num_samples) for u in trained)
-    # Updates may be on disk until the round ends; what is kept of them is not.
-    shared, memory, step = (
-        {label: {**of} for label, of in state.items()}
-        for state in (combined.shared, combined.memory, step)
+        with seeds.one_thread():  # a norm is a sum
+            trained = [clip_update(u, server.params, exp.clip) for u in trained]
+    mean = aggregation_rule(exp.aggregation, exp.trim)
+    aggregated = exp.algorithm.combine(server, trained, exp.parties, mean)
+    optimizer = exp.server
+    params, optimizer_state = optimizer.step(
+        server.params, aggregated.params, server.optimizer_state
     )
-    return Server({**params}, buffers, shared, memory, step)
+    return Server(
+        params={**params},
+        buffers=mean((u.buffers, u.num_samples) for u in trained),
+        shared=in_memory(aggregated.shared),
+        memory=in_memory(aggregated.memory),
+        optimizer_state=in_memory(optimizer_state),
+    )
+
+
+def in_memory(state: State) -> State:
+    """Load every tensor: updates may be on disk, and are removed when the round ends."""
+    return {label: {**params} for label, params in state.items()}

@@ -1,4 +1,4 @@
-"""Local training: the only optimiser loop of the package."""
+"""Local training: the only loop over batches in the package."""
 
 import functools
 import math
@@ -16,201 +16,276 @@ from .data.loader import batches
 from .errors import DivergenceError, RunError
 from .experiment import Experiment
 from .task import Task
-from .types import Batch, Frozen, Output, Params, Party, Server, State, Update
+from .types import Batch, Frozen, Loss, Output, Params, Party, Server, State, Update
 
 
 class Workbench:
-    """Modules that are built once and reloaded for every party: building one costs more than filling it."""
+    """Modules that are built once and reloaded for every party: building costs more than loading."""
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.build = build
         self.modules: list[nn.Module] = []
-        self.unsaved: list[tree.HiddenState] = []  # of each, as made
+        self.hidden_states: list[tree.HiddenState] = []  # of each module when it was built
         self.used = 0
 
     def module(self, params: Params) -> nn.Module:
-        """A module holding `params`, this party's until `clear`."""
+        """Return a module with these parameters; it belongs to the current party until `clear`."""
         if self.used == len(self.modules):
-            self.modules.append(tree.build_module(self.build))
-            self.unsaved.append(tree.hidden_state_of(self.modules[-1]))
+            module = tree.build_module(self.build)
+            self.modules.append(module)
+            self.hidden_states.append(tree.hidden_state_of(module))
+        module = self.modules[self.used]
+        tree.restore_hidden_state(module, self.hidden_states[self.used])
         self.used += 1
-        model = self.modules[self.used - 1]
-        tree.restore_hidden_state(model, self.unsaved[self.used - 1])
-        return tree.load(model, params)
+        return tree.load(module, params)
 
     def frozen(self, params: Params) -> Frozen:
-        """A model that is only read: eval mode, no gradients."""
+        """Return a model in eval mode and without gradients."""
         model = self.module(params).eval()
 
         @torch.no_grad()
-        def read(batch: Batch) -> Output:
-            output: Output = model(batch.x)
+        def forward(x: Tensor | Batch, rows: Tensor | None = None) -> Output:
+            output: Output = model(x.x if isinstance(x, Batch) else x)
             return output
 
-        return read
+        return forward
 
-    def tabulated(self, params: Params, inputs: Callable[[], Iterator[Tensor]]) -> Frozen:
-        """The same for samples that look alike in every epoch: all of them once, then looked up by row."""
-        model = self.module(params).eval()
-        with torch.no_grad():
-            parts = [model(x) for x in inputs()]
-        table = Output(*(torch.cat(part) for part in zip(*parts, strict=True)))
-        return lambda batch: Output(table.z[batch.rows], table.logits[batch.rows])
+    def cached(self, params: Params, inputs: Callable[[], Iterator[Tensor]]) -> Frozen:
+        """Return a frozen model whose outputs for the party's samples are computed once.
+
+        `inputs` iterates over the party's prepared samples in the order of their indices. A call
+        with `rows` looks the outputs up; a call without runs the model.
+        """
+        forward = self.frozen(params)
+        parts = [forward(x) for x in inputs()]
+        z = torch.cat([part.z for part in parts])
+        logits = torch.cat([part.logits for part in parts])
+
+        def look_up(x: Tensor | Batch, rows: Tensor | None = None) -> Output:
+            return forward(x) if rows is None else Output(z[rows], logits[rows])
+
+        return look_up
 
     def clear(self) -> None:
+        """Release the modules for the next party."""
         self.used = 0
 
 
 def local_update(
     exp: Experiment,
     task: Task,
-    bench: Workbench,
+    workbench: Workbench,
     server: Server,
+    *,
     state: State | None,
-    i: int,
+    party: int,
     t: int,
 ) -> tuple[Update, State]:
-    """PartyLocalTraining(i, w^t) of Algorithm 1: what party i sends in round t, and what it keeps.
+    """Run PartyLocalTraining(i, w^t) of Algorithm 1: return what party i sends and what it stores.
 
-    `state` is what it kept when it last took part, None before its first round.
+    `state` is what the party stored when it last took part, None before its first round.
     """
-    bench.clear()
-    start, cpu_start, data = time.perf_counter(), time.process_time(), task.parties[i]
-    with seeds.seeded(exp.seed, "model", t, i):  # by model and method, such as dropout
-        kept = exp.algorithm.init_party(server.params) if state is None else state
+    workbench.clear()
+    clock = time.perf_counter()
+    cpu_clock = time.process_time()
+    data = task.parties[party]
+    with seeds.seeded(exp.seed, "model", t, party):  # for models and methods that draw, as dropout
+        if state is None:
+            state = exp.algorithm.init_party(server.params)
         if task.batch_norm and len(data.y) == 1:
-            return Update(
-                i, server.params, server.buffers, 1, 0, {}, traffic(exp, server, {})
-            ), kept
-        frozen = frozen_of(exp, task, bench, data)
-        party = Party(
-            i,
-            kept,
-            server.params,
-            server.buffers,
-            server.shared,
-            exp.lr,
-            exp.momentum,
-            task.supervised,
-            frozen,
+            return untrained(exp, server, party), state
+        view = Party(
+            id=party,
+            state=state,
+            global_params=server.params,
+            global_buffers=server.buffers,
+            shared=server.shared,
+            lr=exp.lr,
+            momentum=exp.momentum,
+            supervised=task.supervised,
+            frozen=frozen_factory(exp, task, workbench, data),
         )
-        model = bench.module(party.global_model)
-        loss_of = exp.algorithm.local_loss(placed(party, torch.device(exp.device)))
-        steps, loss = _train(exp, task, model, loss_of, data, i, t)
-        params, buffers = tree.copy(tree.params_of(model)), tree.copy(tree.buffers_of(model))
+        model = workbench.module(view.global_model)
+        loss_function = exp.algorithm.local_loss(on_device(view, torch.device(exp.device)))
+        steps, loss = _train(exp, task, model, loss_function, data=data, party=party, t=t)
+        params = tree.copy(tree.params_of(model))
+        buffers = tree.copy(tree.buffers_of(model))
         check_buffers(server.buffers, buffers)
-        if not all(bool(torch.isfinite(value).all()) for value in params.values()):
-            raise diverged(exp, f"the weights of party {i} are not finite after round {t + 1}")
-        kept, extra = exp.algorithm.finish(party, {**params, **buffers}, steps)
-        check_state("keep", kept)
+        check_finite(exp, params, party, t)
+        state, extra = exp.algorithm.finish(view, {**params, **buffers}, steps)
+        check_state("store", state)
         check_state("send", extra)
-    seconds = {
-        "seconds": time.perf_counter() - start,
-        "cpu_seconds": time.process_time() - cpu_start,
+    metrics = {
+        "loss": loss,
+        "drift": tree.norm(tree.sub(server.params, params)),
+        "seconds": time.perf_counter() - clock,
+        "cpu_seconds": time.process_time() - cpu_clock,
+        **traffic(exp, server, extra),
     }
-    drift = tree.norm(tree.sub(server.params, params))
-    metrics = {"loss": loss, "drift": drift, **seconds, **traffic(exp, server, extra)}
-    return Update(i, params, buffers, len(data.y), steps, extra, metrics), kept
-
-
-def frozen_of(
-    exp: Experiment, task: Task, bench: Workbench, data: Examples
-) -> Callable[[Params], Frozen]:
-    """How models that are only read are run: looked up where samples look alike in every epoch."""
-    if exp.epochs == 1 or (exp.augment and task.preparation.augments):
-        return bench.frozen
-    rows = torch.arange(len(data.y), device=data.y.device).split(exp.batch_size)
-    return functools.partial(
-        bench.tabulated, inputs=lambda: (task.preparation.batch(data.x, part) for part in rows)
+    update = Update(
+        party=party,
+        params=params,
+        buffers=buffers,
+        num_samples=len(data.y),
+        num_steps=steps,
+        extra=extra,
+        metrics=metrics,
     )
+    return update, state
+
+
+def untrained(exp: Experiment, server: Server, party: int) -> Update:
+    """Return the update of a party with a single sample, which BatchNorm cannot be trained on."""
+    return Update(
+        party=party,
+        params=server.params,
+        buffers=server.buffers,
+        num_samples=1,
+        num_steps=0,
+        metrics=traffic(exp, server, {}),
+    )
+
+
+def frozen_factory(
+    exp: Experiment, task: Task, workbench: Workbench, data: Examples
+) -> Callable[[Params], Frozen]:
+    """Return how frozen models are made: cached if samples are the same in every epoch."""
+    if exp.epochs == 1 or (exp.augment and task.preparation.augments):
+        return workbench.frozen
+    chunks = torch.arange(len(data.y), device=data.y.device).split(exp.batch_size)
+
+    def inputs() -> Iterator[Tensor]:
+        for rows in chunks:
+            yield task.preparation.batch(data.x, rows)
+
+    return functools.partial(workbench.cached, inputs=inputs)
 
 
 def check_buffers(before: Params, after: Params) -> None:
-    """Those of the model are averaged over parties, so all have the same, from the first on."""
-    was, now = ({name: (v.shape, v.dtype) for name, v in of.items()} for of in (before, after))
-    odd = next((name for name in {**was, **now} if was.get(name) != now.get(name)), None)
-    if odd is not None:
-        raise RunError(
-            f"the model makes, drops or reshapes its buffer '{odd}' in training; make it whole when it is built"
-        )
-
-
-def check_state(does: str, state: State) -> None:
-    """What `finish` gives is carried by memory, files, processes and messages, which know tensors by name."""
-    for label, params in state.items():
-        if not isinstance(params, Mapping) or not all(
-            isinstance(value, Tensor) for value in params.values()
-        ):
+    """Check that training kept names, shapes and dtypes of the buffers: they are averaged."""
+    old = {name: (v.shape, v.dtype) for name, v in before.items()}
+    new = {name: (v.shape, v.dtype) for name, v in after.items()}
+    for name in {**old, **new}:
+        if old.get(name) != new.get(name):
             raise RunError(
-                f"finish gives '{label}' for the party to {does}, which is not a dict of tensors by name; a number "
-                "goes in as torch.tensor(number)"
+                f"the model creates, drops or reshapes its buffer '{name}' during training; "
+                "create it with its final shape when the model is built"
             )
 
 
-def placed(party: Party, device: torch.device) -> Party:
-    """With its tensors where the model is trained; those that travel and are kept are on the CPU."""
-    state, shared = (
-        {label: tree.to(params, device) for label, params in of.items()}
-        for of in (party.state, party.shared)
-    )
+def check_finite(exp: Experiment, params: Params, party: int, t: int) -> None:
+    """Check that no weight became infinite or undefined."""
+    if not all(bool(torch.isfinite(value).all()) for value in params.values()):
+        raise divergence(exp, f"the weights of party {party} are not finite after round {t + 1}")
+
+
+def check_state(verb: str, state: State) -> None:
+    """Check what `finish` returned: memory, files, processes and messages carry named tensors."""
+    for label, params in state.items():
+        is_mapping = isinstance(params, Mapping)
+        if not is_mapping or not all(isinstance(value, Tensor) for value in params.values()):
+            raise RunError(
+                f"finish returns '{label}' for the party to {verb}, which is not a dict of tensors "
+                "by name; a number is written as torch.tensor(number)"
+            )
+
+
+def on_device(party: Party, device: torch.device) -> Party:
+    """Move a party's tensors to the device of the model; stored and sent tensors are on the CPU."""
     return replace(
         party,
-        state=state,
-        shared=shared,
+        state={label: tree.to(params, device) for label, params in party.state.items()},
+        shared={label: tree.to(params, device) for label, params in party.shared.items()},
         global_params=tree.to(party.global_params, device),
         global_buffers=tree.to(party.global_buffers, device),
     )
 
 
 def traffic(exp: Experiment, server: Server, extra: State) -> dict[str, float]:
-    """Bytes of the tensors that go to a party in a round, and of those that come back."""
+    """Return the bytes of the tensors sent to a party in a round and of those it sends back."""
     if not exp.algorithm.federated:
         return {"bytes_down": 0, "bytes_up": 0}
     model = tree.num_bytes(server.params) + tree.num_bytes(server.buffers)
-    down, up = (model + sum(map(tree.num_bytes, more.values())) for more in (server.shared, extra))
-    return {"bytes_down": down, "bytes_up": up}
+    return {
+        "bytes_down": model + sum(tree.num_bytes(params) for params in server.shared.values()),
+        "bytes_up": model + sum(tree.num_bytes(params) for params in extra.values()),
+    }
 
 
 def _train(
     exp: Experiment,
     task: Task,
     model: nn.Module,
-    loss_of: Callable[..., Tensor],
+    loss_function: Loss,
+    *,
     data: Examples,
-    i: int,
+    party: int,
     t: int,
 ) -> tuple[int, float]:
-    """E epochs of SGD; the number of steps and the mean loss."""
+    """Run E epochs of SGD; return the number of steps and the mean loss."""
     model.train()
     params = [p for p in model.parameters() if p.requires_grad]
     velocity = [torch.zeros_like(p) for p in params]
-    order = seeds.rng(exp.seed, "batches", t, i)
-    augmentation = seeds.rng(exp.seed, "augmentation", t, i) if exp.augment else None
-    steps, total = 0, 0.0
+    order = seeds.rng(exp.seed, "batches", t, party)
+    augmentation = seeds.rng(exp.seed, "augmentation", t, party) if exp.augment else None
+    steps = 0
+    total = 0.0
     for epoch in range(exp.epochs):
-        losses = []
+        losses: list[Tensor] = []
         for batch in batches(data, task.preparation, exp.batch_size, order, augmentation):
             for param in params:
                 param.grad = None
-            loss = loss_of(model, batch)
+            loss = loss_function(model, batch)
+            if steps == 0 and not losses:
+                check_loss(exp, loss)
             loss.backward()
             sgd_step(exp, params, velocity)
             losses.append(loss.detach())
-        steps, total = steps + len(losses), total + float(torch.stack(losses).cpu().double().sum())
+        steps += len(losses)
+        total += float(torch.stack(losses).cpu().double().sum())
         if not math.isfinite(total):
-            raise diverged(
-                exp, f"the loss of party {i} became {total} in round {t + 1}, epoch {epoch + 1}"
+            raise divergence(
+                exp, f"the loss of party {party} became {total} in round {t + 1}, epoch {epoch + 1}"
             )
     return steps, total / steps
 
 
+def check_loss(exp: Experiment, loss: object) -> None:
+    """Check that the loss of a method is a scalar tensor that can be differentiated."""
+    method = type(exp.algorithm).__name__
+    if not isinstance(loss, Tensor):
+        raise RunError(
+            f"the loss of {method} must be a scalar tensor, got {type(loss).__name__}; "
+            "return a tensor from the function that local_loss returns"
+        )
+    if loss.numel() != 1:
+        raise RunError(
+            f"the loss of {method} must be a scalar tensor, got shape {list(loss.shape)}; "
+            "reduce it, for example with .mean()"
+        )
+    if not loss.requires_grad:
+        raise RunError(
+            f"the loss of {method} has no gradient: it does not depend on the model's parameters; "
+            "do not detach it or compute it under torch.no_grad()"
+        )
+
+
 @torch.no_grad()
 def sgd_step(exp: Experiment, params: list[nn.Parameter], velocity: list[Tensor]) -> None:
-    """A step of torch.optim.SGD by its function: to make the class loads torch's compiler, over a second a process."""
-    moved = [(p, p.grad, v) for p, v in zip(params, velocity, strict=True) if p.grad is not None]
-    if not moved:
+    """Take a step of torch.optim.SGD by its function.
+
+    The class would load torch's compiler, which takes over a second per process.
+    """
+    weights: list[Tensor] = []
+    gradients: list[Tensor] = []
+    velocities: list[Tensor | None] = []
+    for param, v in zip(params, velocity, strict=True):
+        if param.grad is not None:
+            weights.append(param)
+            gradients.append(param.grad)
+            velocities.append(v)
+    if not weights:
         return
-    weights, gradients, velocities = map(list, zip(*moved, strict=True))
     sgd(
         weights,
         gradients,
@@ -225,6 +300,7 @@ def sgd_step(exp: Experiment, params: list[nn.Parameter], velocity: list[Tensor]
     )
 
 
-def diverged(exp: Experiment, what: str) -> DivergenceError:
-    cause = f"most often the step size is too large (lr={exp.lr:g})"
-    return DivergenceError(f"{what}: {cause}; lower lr, or the weight of the method's own term")
+def divergence(exp: Experiment, event: str) -> DivergenceError:
+    """Return the error of a run that diverged, with the usual remedy."""
+    cause = f"most often the learning rate is too large (lr={exp.lr:g})"
+    return DivergenceError(f"{event}: {cause}; lower lr, or the weight of the method's own term")

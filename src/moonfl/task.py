@@ -1,9 +1,14 @@
-"""Task: the model builder, the parties' data, the test set, and how a model is judged."""
+"""Task: the data of the parties, the held-out samples, the model, and how a model is evaluated.
+
+There is one path from data to a Task: read a dataset, partition it, hold samples out, build. `run`
+takes all of it. `moonfl.federate`, a Flower site and the Flower server start with data that are
+already split by party (FederatedData).
+"""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +22,7 @@ from .data.base import Dataset, Examples, check_names
 from .data.datasets import load
 from .data.images import Images
 from .data.locations import directory
-from .data.moments import compute_moments, mean_and_std, statistics_shape
+from .data.moments import Moments, compute_moments, mean_and_std, statistics_shape
 from .data.partition import Index, Partition, PartitionRequest, partition_samples, split_off
 from .errors import InputError, unknown
 from .experiment import HOLDOUT, Experiment
@@ -30,6 +35,7 @@ from .models.base import (
     with_memory_format,
 )
 from .models.encoders import ENCODERS, ModelSource, build_model
+from .runs.schema import PartitionRecord
 from .trained_model import SAMPLES, Blueprint
 from .types import Batch, Params
 
@@ -37,142 +43,156 @@ EVALUATION_BATCH = 500
 
 
 @dataclass(frozen=True)
+class FederatedData:
+    """Data that are split by party."""
+
+    train: Examples  # the samples of all parties
+    parts: Mapping[int, Index]  # party -> indices of its samples in `train`
+    test: Examples | None  # None: a share of each party's samples is to be held out
+    classes: tuple[str, ...]
+    preparation: Preparation
+    test_party: Tensor | None = None  # owner of each test sample, if parties hold them
+    validation: Examples | None = None  # held out to select a round
+    names: tuple[str, ...] = ()  # of the parties, if they have any
+    features: tuple[str, ...] = ()  # column names of a table, in their order in x
+    note: str = ""  # about the partition, for the user
+
+
+@dataclass(frozen=True)
 class Task:
-    build: Callable[[], nn.Module]  # a model with weights of no importance
-    parties: (
-        Sequence[Examples] | dict[int, Examples]
-    )  # each party's own data; a site has one party's alone
+    """What an engine needs to train and evaluate: parties, held-out samples and the model."""
+
+    build: Callable[[], nn.Module]  # returns a model with arbitrary weights
+    parties: Sequence[Examples] | Mapping[int, Examples]  # training samples; a site has one party
     test: Examples
     preparation: Preparation
-    batch_norm: bool  # whether the model has BatchNorm, which a batch of one sample must not meet
+    batch_norm: bool  # whether the model has BatchNorm, which cannot train on a single sample
     classes: tuple[str, ...] = ()
     partition_note: str = ""
-    names: tuple[str, ...] = ()  # of the parties, where they have any
-    test_party: Tensor | None = (
-        None  # whose sample each of the test set is, where parties hold them out
-    )
-    validation: Examples | None = None  # what parties keep apart to choose a round by
-    scales: tuple[Tensor, Tensor] | None = (
-        None  # mean and deviation of the federation, where the model standardises
-    )
-    features: tuple[str, ...] = ()  # the columns of a table, in the order they have in x
+    names: tuple[str, ...] = ()  # of the parties, if they have any
+    test_party: Tensor | None = None  # owner of each test sample, if parties hold them
+    validation: Examples | None = None  # held out to select a round
+    scales: tuple[Tensor, Tensor] | None = None  # federation-wide mean and std, if standardised
+    features: tuple[str, ...] = ()  # column names of a table, in their order in x
 
     def init_model(self, seed: int) -> tuple[Params, Params]:
-        """w^0 and its buffers: the same for every algorithm."""
+        """Return the initial weights w^0 and buffers: the same for every algorithm."""
         with seeds.seeded(seed, "weights"):
             model = self.build()
         buffers = dict(tree.copy(tree.buffers_of(model)))
         if self.scales is not None:
             mean, std = self.scales
-            buffers |= {
-                "standardise.mean": mean.to(buffers["standardise.mean"]),
-                "standardise.std": std.to(mean),
-            }
+            buffers["standardise.mean"] = mean.to(buffers["standardise.mean"])
+            buffers["standardise.std"] = std.to(mean)
         return tree.copy(tree.params_of(model)), buffers
 
     def supervised(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the supervised loss."""
         return F.cross_entropy(logits, batch.y)
 
     @property
     def held_out(self) -> dict[str, Examples]:
-        """What models are judged on, by name."""
-        return (
-            {"test": self.test}
-            if self.validation is None
-            else {"test": self.test, "validation": self.validation}
-        )
+        """Return the sets that models are evaluated on, by name."""
+        if self.validation is None:
+            return {"test": self.test}
+        return {"test": self.test, "validation": self.validation}
 
     def chunks(self) -> list[tuple[str, Tensor]]:
-        """All of it, cut into rows of one set each, which several processes may share."""
-        cut = (
-            (name, torch.arange(len(of.y)).split(EVALUATION_BATCH))
-            for name, of in self.held_out.items()
-        )
-        return [(name, rows) for name, parts in cut for rows in parts if len(rows) > 0]
+        """Split the held-out sets into chunks of rows that processes can share."""
+        chunks = []
+        for name, examples in self.held_out.items():
+            for rows in torch.arange(len(examples.y)).split(EVALUATION_BATCH):
+                if len(rows) > 0:
+                    chunks.append((name, rows))
+        return chunks
 
     @torch.no_grad()
     def evaluate_chunks(self, model: nn.Module, numbers: range) -> list[Tally]:
-        """What is counted on each of these chunks."""
+        """Count the model's predictions on each of these chunks."""
         model.eval()
-        found, unsaved = [], tree.hidden_state_of(model)
-        for number, (name, rows) in zip(
-            numbers, self.chunks()[numbers.start : numbers.stop], strict=True
-        ):
-            party = (
-                self.test_party[rows] if self.test_party is not None and name == "test" else None
-            )
-            examples, rows = self.held_out[name], rows.to(self.test.y.device)
+        hidden_state = tree.hidden_state_of(model)
+        chunks = self.chunks()
+        tallies = []
+        for number in numbers:
+            name, rows = chunks[number]
+            owners = self.test_party if name == "test" else None
+            party = None if owners is None else owners[rows]
+            examples = self.held_out[name]
+            rows = rows.to(self.test.y.device)
             batch = Batch(self.preparation.batch(examples.x, rows), examples.y[rows], rows)
-            tree.restore_hidden_state(
-                model, unsaved
-            )  # no chunk may know what was judged before it, or where
-            with seeds.seeded(0, "evaluation", number):  # by a model that draws in evaluation, too
+            tree.restore_hidden_state(model, hidden_state)  # independent of earlier chunks
+            with seeds.seeded(0, "evaluation", number):  # for models that draw in eval mode
                 logits = model(batch.x).logits
-            found.append(
-                tally(logits, batch.y, float(self.supervised(logits, batch)) * len(rows), party)
-            )
-        return found
+            loss = float(self.supervised(logits, batch)) * len(rows)
+            tallies.append(tally(logits, batch.y, loss, party))
+        return tallies
 
-    def tallies(self, found: list[Tally]) -> dict[str, Tally]:
-        """What was counted on all chunks, by the set they are of."""
-        names = [name for name, _ in self.chunks()]
-        pairs = list(zip(names, found, strict=True))
-        return {
-            name: total([part for of, part in pairs if of == name]) for name in dict.fromkeys(names)
-        }
+    def tallies(self, parts: list[Tally]) -> dict[str, Tally]:
+        """Sum the counts of all chunks, by the set they belong to."""
+        by_set: dict[str, list[Tally]] = {}
+        for (name, _), part in zip(self.chunks(), parts, strict=True):
+            by_set.setdefault(name, []).append(part)
+        return {name: total(counts) for name, counts in by_set.items()}
 
-    def score(self, found: list[Tally]) -> Score:
-        """From what was counted on all chunks."""
-        return score(**self.tallies(found))
+    def score(self, parts: list[Tally]) -> Score:
+        """Return the score of a model from the counts of all chunks."""
+        return score(**self.tallies(parts))
 
-    def partition_record(self) -> dict[str, Any]:
-        """Who has which samples, and a hash that tells whether the data are still the same."""
+    def partition_record(self) -> PartitionRecord:
+        """Return who has which samples, with a hash that tells whether the data are unchanged."""
         parties = [self.parties[i] for i in range(len(self.parties))]
-        counts = [self.counts(party) for party in parties]
-        shape, dtype = parties[0].x.shape[1:], str(parties[0].x.dtype).removeprefix("torch.")
-        names = {
-            key: list(of) for key, of in (("names", self.names), ("features", self.features)) if of
-        }
-        return {
-            "classes": list(self.classes),
-            "counts": counts,
-            **names,
-            "shape": list(shape),
-            "dtype": dtype,
-            "sha256": hash_examples(*parties, *self.held_out.values()),
-        }
+        first = parties[0].x
+        return PartitionRecord(
+            classes=list(self.classes),
+            counts=[self.counts(party) for party in parties],
+            names=list(self.names) or None,
+            features=list(self.features) or None,
+            shape=list(first.shape[1:]),
+            dtype=str(first.dtype).removeprefix("torch."),
+            sha256=hash_examples(*parties, *self.held_out.values()),
+        )
 
     def blueprint(self) -> Blueprint:
-        """What makes a model of its weights when the run is over; of the data it keeps a few test samples alone."""
-        x = self.test.take(torch.arange(min(SAMPLES, len(self.test.y)))).x
-        samples = x if len(x) > 0 else None
-        shape = tuple(x.shape[1:])
+        """Return what turns weights into a model after the run, with a few test samples."""
+        rows = torch.arange(min(SAMPLES, len(self.test.y)))
+        x = self.test.take(rows).x
         return Blueprint(
-            self.build, shape, x.dtype, self.classes, self.preparation, samples, self.features
+            build=self.build,
+            shape=tuple(x.shape[1:]),
+            dtype=x.dtype,
+            classes=self.classes,
+            preparation=self.preparation,
+            samples=x if len(x) > 0 else None,
+            features=self.features,
         )
 
     def counts(self, examples: Examples) -> list[int]:
-        """Samples of each class."""
-        counts: list[int] = np.bincount(
-            examples.y.cpu().numpy(), minlength=len(self.classes)
-        ).tolist()
+        """Return the number of samples of each class."""
+        labels = examples.y.cpu().numpy()
+        counts: list[int] = np.bincount(labels, minlength=len(self.classes)).tolist()
         return counts
 
 
-def hash_examples(*parts: Examples) -> str:
-    hashed = hashlib.sha256()
-    for values in (values for examples in parts for values in examples):
-        for content in (
-            values.contents()
-            if isinstance(values, Images)
-            else [values.cpu().contiguous().numpy().data]
-        ):
-            hashed.update(content)
-    return hashed.hexdigest()
+def hash_examples(*sets: Examples) -> str:
+    """Return the SHA-256 of the samples and labels of these sets."""
+    digest = hashlib.sha256()
+    for examples in sets:
+        for values in examples:
+            if isinstance(values, Images):
+                for content in values.contents():
+                    digest.update(content)
+            else:
+                digest.update(values.cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def read(exp: Experiment) -> Dataset:
+    """Read the dataset of an experiment."""
+    return load(exp.dataset, directory(exp.data_dir), exp.reading)
 
 
 def make_partition(exp: Experiment, data: Dataset) -> Partition:
-    """Partition the training samples of a dataset among the parties of an experiment."""
+    """Split the training samples of a dataset among the parties."""
     request = PartitionRequest(
         labels=data.train.y.cpu().numpy(),
         parties=exp.parties,
@@ -186,58 +206,31 @@ def make_partition(exp: Experiment, data: Dataset) -> Partition:
     return partition_samples(exp.partition, request)
 
 
-def make_task(
-    exp: Experiment, data: Dataset | None = None, model: ModelSource | None = None
-) -> Task:
-    """Read the data (unless given), deal them out, and get the model ready (`model`: not the experiment's)."""
-    data = data or load(exp.dataset, directory(exp.data_dir), exp.reading)
-    partition, train, test, party = (
-        make_partition(exp, data),
-        data.train.to(exp.device),
-        data.test,
-        None,
+def split(exp: Experiment, data: Dataset) -> FederatedData:
+    """Partition a dataset among parties and hold samples out."""
+    partition = make_partition(exp, data)
+    test_party = None
+    if exp.column is not None and exp.column in data.test_columns:
+        where = f"column '{exp.column}' of the test set"
+        test_party = owners(data.test_columns[exp.column], partition.names, where)
+    federated = FederatedData(
+        train=data.train,
+        parts=dict(enumerate(partition.parts)),
+        test=data.test,
+        classes=data.classes,
+        preparation=data.preparation,
+        test_party=test_party,
+        names=partition.names,
+        features=data.features,
+        note=partition.note,
     )
-    parts = partition.parts
-    check_names("a class", data.classes)
-    check_names("a party", partition.names)
-    if test is None:
-        parts, test, party = _apart(
-            train, parts, exp.holdout or HOLDOUT, "holdout", "holdout=SHARE"
-        )
-    elif exp.holdout is not None:
-        raise InputError("holdout=SHARE is for data without a test set; these have one")
-    elif exp.column in data.test_columns:
-        party = _whose(
-            data.test_columns[exp.column], partition.names, f"column '{exp.column}' of the test set"
-        )
-    validation = None
-    if exp.validation is not None:
-        parts, validation, _ = _apart(
-            train, parts, exp.validation, "validation", "validation=SHARE"
-        )
-    parties = [train.take(torch.from_numpy(part)) for part in parts]
-    shape, dtype = tuple(train.x.shape[1:]), train.x.dtype
-    network = make_builder(exp, shape, dtype, len(data.classes), model)
-    check_model(network, exp.model not in ENCODERS and not isinstance(model, nn.Module))
-    shared = mean_and_std(map(compute_moments, parties), shape) if network.standardises else None
-    return Task(
-        network.build,
-        parties,
-        test.to(exp.device),
-        data.preparation,
-        network.batch_norm,
-        data.classes,
-        partition.note,
-        partition.names,
-        party,
-        validation,
-        shared,
-        data.features,
-    )
+    if data.test is not None and exp.holdout is not None:
+        raise InputError("holdout=SHARE is for data without a test set; these data have one")
+    return hold_out(federated, test=exp.holdout or HOLDOUT, validation=exp.validation)
 
 
-def _whose(values: NDArray[np.generic], names: tuple[str, ...], where: str) -> Tensor:
-    """Of which party each sample is."""
+def owners(values: NDArray[np.generic], names: tuple[str, ...], where: str) -> Tensor:
+    """Return the party of each sample; `values` are the names of the parties."""
     number = {name: i for i, name in enumerate(names)}
     for name in map(str, np.unique(values)):
         if name not in number:
@@ -245,30 +238,125 @@ def _whose(values: NDArray[np.generic], names: tuple[str, ...], where: str) -> T
     return torch.tensor([number[str(value)] for value in values])
 
 
-def _apart(
-    train: Examples, parts: list[Index], share: float, purpose: seeds.Purpose, key: str
-) -> tuple[list[Index], Examples, Tensor]:
-    """What is left of each party's part, what is kept apart of all of them, and whose each sample of that is."""
-    cut = [split_off(part, share, seeds.rng(0, purpose, 0, i)) for i, part in enumerate(parts)]
-    rows = torch.from_numpy(np.concatenate([held for _, held in cut]))
-    if len(rows) == 0:
-        raise InputError(
-            f"no party has samples enough to keep a share of {share:g} apart; raise {key}"
-        )
-    party = torch.from_numpy(np.repeat(np.arange(len(cut)), [len(held) for _, held in cut]))
-    return [kept for kept, _ in cut], train.take(rows), party
+def hold_out(
+    data: FederatedData, *, test: float, validation: float | None, required: bool = True
+) -> FederatedData:
+    """Hold out a share of each party's samples, for a test set if there is none and for validation.
+
+    If no sample can be held out, that is an error where it is `required`.
+    """
+    if data.test is None:
+        parts, rows, party = _split_off(data.parts, test, "holdout")
+        if required and len(rows) == 0:
+            raise too_few_samples(test, "holdout=SHARE")
+        data = replace(data, parts=parts, test=data.train.take(rows), test_party=party)
+    if validation is not None:
+        parts, rows, _ = _split_off(data.parts, validation, "validation")
+        if required and len(rows) == 0:
+            raise too_few_samples(validation, "validation=SHARE")
+        examples = data.train.take(rows) if len(rows) > 0 else None
+        data = replace(data, parts=parts, validation=examples)
+    return data
+
+
+def _split_off(
+    parts: Mapping[int, Index], share: float, purpose: seeds.Purpose
+) -> tuple[dict[int, Index], Tensor, Tensor]:
+    """Split off a share of every party's samples.
+
+    Return the remaining indices per party, the held-out indices, and the owner of each of them.
+    """
+    remaining = {}
+    held_out = []
+    party = []
+    for i, part in parts.items():
+        remaining[i], rows = split_off(part, share, seeds.rng(0, purpose, 0, i))
+        held_out.append(rows)
+        party.append(np.full(len(rows), i))
+    return (
+        remaining,
+        torch.from_numpy(np.concatenate(held_out)),
+        torch.from_numpy(np.concatenate(party)),
+    )
+
+
+def too_few_samples(share: float, key: str) -> InputError:
+    """Return the error for parties that are too small to hold samples out."""
+    return InputError(
+        f"no party has enough samples to hold out a share of {share:g}; increase {key}"
+    )
+
+
+def build_task(
+    exp: Experiment,
+    data: FederatedData,
+    *,
+    model: ModelSource | None = None,
+    party_moments: Sequence[Moments] | None = None,
+) -> Task:
+    """Build the task of federated data; `model` replaces the experiment's.
+
+    `party_moments` are the sums for standardisation where the parties' samples are elsewhere.
+    """
+    if data.test is None:
+        raise ValueError("hold_out comes before build_task")
+    check_device(exp.device)
+    check_names("a class", data.classes)
+    check_names("a party", data.names)
+    train = data.train.to(exp.device)
+    by_number = {i: train.take(torch.from_numpy(part)) for i, part in data.parts.items()}
+    is_complete = list(by_number) == list(range(len(by_number)))  # not so at a site
+    parties = list(by_number.values()) if is_complete else by_number
+    shape = tuple(train.x.shape[1:])
+    network = make_builder(exp, shape, train.x.dtype, len(data.classes), model)
+    is_factory = exp.model not in ENCODERS and not isinstance(model, nn.Module)
+    check_model(network, is_factory=is_factory)
+    shared = None
+    if network.standardises:
+        shared = mean_and_std(party_moments or map(compute_moments, by_number.values()), shape)
+    validation = data.validation
+    return Task(
+        build=network.build,
+        parties=parties,
+        test=data.test.to(exp.device),
+        preparation=data.preparation,
+        batch_norm=network.batch_norm,
+        classes=data.classes,
+        partition_note=data.note,
+        names=data.names,
+        test_party=data.test_party,
+        validation=None if validation is None else validation.to(exp.device),
+        scales=shared,
+        features=data.features,
+    )
+
+
+def make_task(exp: Experiment, data: Dataset | None = None) -> Task:
+    """Build the task of an experiment: read (unless `data` is passed), split, build."""
+    return build_task(exp, split(exp, data or read(exp)))
+
+
+def check_device(device: str) -> None:
+    """Check that this machine has the device."""
+    try:
+        torch.ones(1, device=device).item()
+    except Exception as error:  # each backend fails in its own way
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device={device} is not available ({reason}); use device=cpu") from None
 
 
 def with_party_count(exp: Experiment, task: Task) -> Experiment:
-    """With as many parties as the column had values, where nobody said how many."""
+    """Set the number of parties if it was left to the data."""
     return exp if exp.parties else replace(exp, parties=len(task.parties))
 
 
 class Network(NamedTuple):
+    """The builder of a model, and what is known about the models it builds."""
+
     build: Callable[[], nn.Module]
-    made: nn.Module  # one that it has built
+    model: nn.Module  # one that it has built
     batch_norm: bool
-    standardises: bool  # its inputs, by mean and deviation of the federation
+    standardises: bool  # its inputs, by federation-wide mean and standard deviation
 
 
 def make_builder(
@@ -278,68 +366,78 @@ def make_builder(
     classes: int,
     model: ModelSource | None = None,
 ) -> Network:
-    """What makes the model for samples as they are stored."""
-    pixels = is_pixels(dtype, len(shape))
-    wanted = exp.standardise if exp.standardise is not None else dtype.is_floating_point
+    """Return the builder of the model for samples of this shape and dtype, as they are stored."""
     if exp.standardise and not dtype.is_floating_point:
         raise InputError(
-            "standardise=true is for numbers; pixels have a scale of their own, and words have none"
+            "standardise=true requires floating-point features; "
+            "images and token ids are not standardised"
         )
-    like = statistics_shape(shape) if wanted else None
+    standardise = dtype.is_floating_point if exp.standardise is None else exp.standardise
+    input_dtype = torch.float32 if is_pixels(dtype, len(shape)) else dtype
 
     def build() -> nn.Module:
-        made = build_model(
+        network = build_model(
             str(exp.model) if model is None else model,
             shape,
             classes,
             exp.head,
             exp.out_dim,
-            dtype=torch.float32 if pixels else dtype,
-            statistics_shape=like,
+            dtype=input_dtype,
+            statistics_shape=statistics_shape(shape) if standardise else None,
         )
-        return with_memory_format(with_dense_parameters(made.to(exp.device)), torch.channels_last)
+        return with_memory_format(
+            with_dense_parameters(network.to(exp.device)), torch.channels_last
+        )
 
-    made = tree.build_module(build)
-    if exp.standardise and not standardises(made):
+    network = tree.build_module(build)
+    if exp.standardise and not standardises(network):
         raise InputError(
-            "standardise=true: a model that gives (z, logits) itself takes samples as they are"
+            "standardise=true: a model that returns (z, logits) itself receives samples unchanged; "
+            "standardise them inside the model"
         )
-    batch_norm = has_batch_norm(made)
+    batch_norm = has_batch_norm(network)
     if batch_norm and exp.batch_size == 1:
         raise InputError(
             f"batch_size=1 cannot train model={exp.model}: its BatchNorm needs at least 2 samples"
         )
-    return Network(build, made, batch_norm, standardises(made))
+    return Network(build, network, batch_norm, standardises(network))
 
 
-def check_model(network: Network, own: bool) -> None:
-    """What cannot be trained here is told before the first round; `own`: a function of the user's makes it."""
-    model = network.made
-    if not tree.params_of(model):
+def check_model(network: Network, *, is_factory: bool) -> None:
+    """Refuse models that cannot be trained here; `is_factory`: a user's function builds them."""
+    params = tree.params_of(network.model)
+    if not params:
         raise InputError(
-            "the model has no parameter that can be trained: all of them are frozen, or there are none"
+            "the model has no trainable parameter: it has none, or all of them are frozen"
         )
-    if any(param.is_complex() for param in tree.params_of(model).values()):
-        raise InputError(
-            "the model has complex parameters, which cannot be trained here; use pairs of real ones"
-        )
-    shared = tree.find_shared(model, tree.build_module(network.build)) if own else None
+    if any(param.is_complex() for param in params.values()):
+        raise InputError("the model has complex parameters, which are not supported; use real ones")
+    if is_factory:
+        check_independent(network)
+    for name, layer in network.model.named_modules():
+        check_layer(name, layer)
+
+
+def check_independent(network: Network) -> None:
+    """Check that two models of a user's function share no parameters."""
+    shared = tree.find_shared(network.model, tree.build_module(network.build))
     if shared is not None:
         raise InputError(
-            f"what makes the model gives the same '{shared}' every time, so that models would change each other; make "
-            "what is trained anew, by copy.deepcopy where it was loaded once, or give the module itself"
+            f"the function that builds the model returns the same '{shared}' every time, so that "
+            "models would change each other; create what is trained anew (copy.deepcopy what was "
+            "loaded once), or pass the module itself"
         )
-    for name, layer in model.named_modules():
-        if is_batch_norm(layer) and layer.running_mean is None:
-            raise InputError(
-                f"BatchNorm '{name}' keeps no running statistics, so that what it gives for a sample depends on the "
-                "samples beside it; set track_running_stats=True, or use GroupNorm"
-            )
-        if (
-            isinstance(layer, nn.Embedding | nn.EmbeddingBag)
-            and layer.sparse
-            and layer.weight.requires_grad
-        ):
-            raise InputError(
-                f"layer '{name}' has sparse gradients, which cannot be trained here; set sparse=False"
-            )
+
+
+def check_layer(name: str, layer: nn.Module) -> None:
+    """Refuse layers that cannot be trained here."""
+    if is_batch_norm(layer) and layer.running_mean is None:
+        raise InputError(
+            f"BatchNorm '{name}' has no running statistics, so its output for a sample depends on "
+            "the other samples of the batch; set track_running_stats=True, or use GroupNorm"
+        )
+    is_embedding = isinstance(layer, nn.Embedding | nn.EmbeddingBag)
+    if is_embedding and layer.sparse and layer.weight.requires_grad:
+        raise InputError(
+            f"layer '{name}' has sparse gradients, which are not supported; set sparse=False"
+        )

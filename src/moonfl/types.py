@@ -1,22 +1,22 @@
-"""The values that travel in a federation, and what an algorithm sees of a party. All immutable."""
+"""Values that travel in a federation, and what an algorithm sees of a party. All are immutable."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
 Params = Mapping[str, Tensor]  # tensors of a model by name
-State = Mapping[str, Params]  # what an algorithm remembers or sends, by label
-Mean = Callable[
-    [Iterable[tuple[Params, float]]], Params
-]  # of (values, weight) pairs, one per party
+State = Mapping[str, Params]  # what an algorithm stores or sends, by label
+Mean = Callable[[Iterable[tuple[Params, float]]], Params]  # mean of (values, weight), one per party
 
 
 class Batch(NamedTuple):
+    """Some samples of one party."""
+
     x: Tensor  # inputs, [B, ...]
     y: Tensor  # labels, [B]
-    rows: Tensor  # where these samples stand in the party's data, [B]
+    rows: Tensor  # indices of these samples in the party's data, [B]
 
 
 class Output(NamedTuple):
@@ -26,21 +26,29 @@ class Output(NamedTuple):
     logits: Tensor  # F_w(x), [B, classes]
 
 
-Loss = Callable[[nn.Module, Batch], Tensor]  # -> a scalar
-Frozen = Callable[
-    [Batch], Output
-]  # a model that is only read; of the batch as it came: it may go by its rows, not x
+Loss = Callable[[nn.Module, Batch], Tensor]  # returns a scalar
+
+
+class Frozen(Protocol):
+    """A model in eval mode and without gradients."""
+
+    def __call__(self, x: Tensor | Batch, rows: Tensor | None = None) -> Output:
+        """Return the output for the inputs `x`, or for those of a batch.
+
+        `rows` states that `x` are the party's samples at these indices, unchanged. Their outputs
+        may then come from a cache. Leave it out for inputs that the method has modified.
+        """
 
 
 @dataclass(frozen=True)
 class Server:
-    """The server between two rounds."""
+    """The state of the server between two rounds."""
 
     params: Params  # w^t, the trainable parameters
-    buffers: Params = field(default_factory=dict)  # BatchNorm statistics, sent along with w^t
+    buffers: Params = field(default_factory=dict)  # BatchNorm statistics, sent with w^t
     shared: State = field(default_factory=dict)  # also sent to the parties (SCAFFOLD's c)
-    memory: State = field(default_factory=dict)  # the algorithm's own, never sent (FedDyn's h)
-    step: State = field(default_factory=dict)  # the server step's own, never sent (FedAvgM's v)
+    memory: State = field(default_factory=dict)  # of the algorithm, never sent (FedDyn's h)
+    optimizer_state: State = field(default_factory=dict)  # never sent (FedAvgM's velocity)
 
 
 @dataclass(frozen=True)
@@ -48,18 +56,18 @@ class Party:
     """What an algorithm sees of one party in one round."""
 
     id: int
-    state: State  # what the algorithm kept here when this party last took part
+    state: State  # what `finish` returned for this party when it last took part
     global_params: Params  # w^t
     global_buffers: Params
     shared: State  # what the server sent beside w^t
-    lr: float  # the local optimiser's step size
-    momentum: float  # and its momentum
-    supervised: Callable[[Tensor, Batch], Tensor]  # (logits, batch) -> loss, given by the task
-    frozen: Callable[[Params], Frozen]  # a model in eval mode and without gradients
+    lr: float  # learning rate of the local optimizer
+    momentum: float  # momentum of the local optimizer
+    supervised: Callable[[Tensor, Batch], Tensor]  # (logits, batch) -> loss, defined by the task
+    frozen: Callable[[Params], Frozen]  # loads parameters into a frozen model
 
     @property
     def global_model(self) -> Params:
-        """w^t with its buffers: all that is needed to run it."""
+        """Return w^t with its buffers: all that is needed to run the global model."""
         return {**self.global_params, **self.global_buffers}
 
 
@@ -71,11 +79,7 @@ class Update:
     params: Params  # w_i^t
     buffers: Params
     num_samples: int  # |D^i|
-    num_steps: int  # optimiser steps taken; 0: this party could not train
-    extra: State = field(
-        default_factory=dict
-    )  # what the algorithm sends besides (SCAFFOLD's delta c_i)
+    num_steps: int  # optimizer steps; 0: this party could not train
+    extra: State = field(default_factory=dict)  # sent beside the model (SCAFFOLD's delta c_i)
     metrics: dict[str, float] = field(default_factory=dict)
-    missing: str = (
-        ""  # why there is no model in it: this party did not answer, or what it sent was refused
-    )
+    missing: str = ""  # why there is no model: the party did not answer, or its update was refused

@@ -15,27 +15,28 @@ import torch
 from hypothesis import given, strategies
 
 from helpers.equality import PAIRS, same
-from helpers.problems import TINY, Nowhere, gaussians, quadratics, train, with_algorithm
+from helpers.problems import TINY, MemoryRecorder, gaussians, quadratics, train, with_algorithm
 from moonfl import tree
 from moonfl.aggregation import robust
-from moonfl.algorithms import ALGORITHMS, FedAvg, FedNova, Scaffold, Solo
+from moonfl.aggregation.clipping import clip_norm
+from moonfl.algorithms import ALGORITHMS, MOON, FedAvg, FedNova, Scaffold, Solo
 from moonfl.engines.embedded import Embedded
 from moonfl.engines.pool import Pool
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment, from_toml, override, to_dict, to_toml
 from moonfl.federation import aggregate, init_server, run
 from moonfl.runs.checkpoint import fingerprint
-from moonfl.runs.recorder import choices
+from moonfl.runs.recorder import implementation_choices
 from moonfl.runs.states import States
 from moonfl.server_optimizers import SERVERS
 from moonfl.types import Mean, Params, Server, Update
 
 FEDERATED = [name for name, cls in ALGORITHMS.items() if cls.federated]
 RULES = {
-    "median": {"combination": "median"},
-    "trimmed mean": {"combination": "trimmed-mean", "trim": 0.25},
+    "median": {"aggregation": "median"},
+    "trimmed mean": {"aggregation": "trimmed-mean", "trim": 0.25},
     "clip": {"clip": 0.005},
-    "all": {"combination": "trimmed-mean", "trim": 0.25, "clip": 0.005},
+    "all": {"aggregation": "trimmed-mean", "trim": 0.25, "clip": 0.005},
 }
 SIZES = (40, 30, 20, 33, 64)  # five parties, which take unequal numbers of steps
 FIVE = replace(TINY, parties=5)
@@ -53,7 +54,9 @@ votes = strategies.integers(1, 9).flatmap(
 
 def centre(rows: np.ndarray, trim: float) -> np.ndarray:
     """Of [n, M] votes."""
-    return robust.centre([({"w": torch.from_numpy(row)}, 1.0) for row in rows], trim)["w"].numpy()
+    return robust.trimmed_mean_of_trees(
+        [({"w": torch.from_numpy(row)}, 1.0) for row in rows], trim
+    )["w"].numpy()
 
 
 @given(votes)
@@ -106,7 +109,7 @@ def test_how_many_are_cut(parties: int, trim: float, cut: int) -> None:
 
 def test_integers_are_rounded_and_keep_their_type() -> None:
     trees = [({"n": torch.tensor(n), "e": torch.empty(0)}, 1.0) for n in (3, 10, 4, 1000)]
-    found = robust.centre(trees, 0.5)
+    found = robust.trimmed_mean_of_trees(trees, 0.5)
     assert found["n"].dtype == torch.int64
     assert found["n"] == 7
     assert found["n"].shape == ()
@@ -141,7 +144,7 @@ class Asked(Mapping[str, torch.Tensor]):
 def test_updates_are_read_once_and_name_by_name() -> None:
     log: list[str] = []
     trees = [(Asked({"a": torch.zeros(2), "b": torch.zeros(3)}, log), 1.0) for _ in range(4)]
-    robust.centre(trees, 0.5)
+    robust.trimmed_mean_of_trees(trees, 0.5)
     assert log == ["a"] * 4 + ["b"] * 4
 
 
@@ -270,7 +273,7 @@ def test_nothing_trimmed_of_parties_of_one_size_is_the_method_itself(algorithm: 
     server, updates = first_round(plain)
     assert len({u.num_steps for u in updates}) > 1
     alike = [replace(u, num_samples=10) for u in updates]
-    untrimmed = replace(plain, combination="trimmed-mean", trim=0.0)
+    untrimmed = replace(plain, aggregation="trimmed-mean", trim=0.0)
     close(aggregate(untrimmed, server, alike), aggregate(plain, server, alike))
     close(
         aggregate(untrimmed, server, updates), aggregate(plain, server, alike)
@@ -299,10 +302,10 @@ def test_a_wide_clip_changes_no_bit(algorithm: str, batch_norm: bool) -> None:
 def test_clipping_scales_a_change_down_to_the_norm() -> None:
     w = {"a": torch.tensor([1.0, 1.0]), "b": torch.tensor([[2.0]])}
     sent = {"a": torch.tensor([4.0, 1.0]), "b": torch.tensor([[6.0]])}  # moved by (3, 0, 4): norm 5
-    found = robust.shortened(sent, w, 2.5)
+    found = clip_norm(sent, w, 2.5)
     assert found["a"].tolist() == [2.5, 1.0]
     assert found["b"].tolist() == [[4.0]]
-    assert robust.shortened(sent, w, 5.0) is sent
+    assert clip_norm(sent, w, 5.0) is sent
 
 
 @pytest.mark.parametrize("clip", [0.01, 0.3, 10.0])
@@ -328,7 +331,7 @@ def test_scaffolds_c_stays_the_mean_of_the_c_i_while_only_weights_are_clipped() 
         weight_decay=0,
         clip=3.9,
     )
-    engine, log = Embedded(exp, task), Nowhere()
+    engine, log = Embedded(exp, task), MemoryRecorder()
     server = run(exp, task, engine, log)
     changes = [abs(float(u.params["w"])) for u in log.updates[0]]
     assert all(abs(float(u.extra["delta_c"]["w"])) < 3.9 for u in log.updates[0])
@@ -381,19 +384,19 @@ def test_pool_and_disk_give_the_same_bits(algorithm: str, rule: str) -> None:
     task = gaussians((40, 1, 20, 33, 64), batch_norm=True)
     expected = train(exp, task)
     with closing(Pool(exp, task, 2)) as pool:
-        assert same(expected, run(exp, task, pool, Nowhere()))
+        assert same(expected, run(exp, task, pool, MemoryRecorder()))
     with closing(Embedded(exp, task, States(budget=0))) as on_disk:
-        assert same(expected, run(exp, task, on_disk, Nowhere()))
+        assert same(expected, run(exp, task, on_disk, MemoryRecorder()))
 
 
 @everywhere
 def test_learns(algorithm: str) -> None:
     """At lr=0.05, fine for all under the mean, SCAFFOLD and FedDyn diverge under the median (docs/threat-model.md)."""
     exp = with_algorithm(replace(FIVE, rounds=12, epochs=5, lr=0.02, batch_size=8), algorithm)
-    task, log = gaussians(SIZES), Nowhere()
-    exp = replace(exp, combination="median", clip=2.0)
+    task, log = gaussians(SIZES), MemoryRecorder()
+    exp = replace(exp, aggregation="median", clip=2.0)
     run(exp, task, Embedded(exp, task), log)
-    assert log.scores[-1]["global"].accuracy > 0.8
+    assert log.records[-1].accuracy > 0.8
 
 
 # Problems of known solution: three parties minimise a_i/2 (w - 1)^2, two hold poisoned data.
@@ -414,7 +417,7 @@ def test_the_honest_optimum_is_reached_beside_a_hostile_minority(algorithm: str)
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fednova"])
-@pytest.mark.parametrize("rule", [RULES["median"], {"combination": "trimmed-mean", "trim": 0.4}])
+@pytest.mark.parametrize("rule", [RULES["median"], {"aggregation": "trimmed-mean", "trim": 0.4}])
 def test_also_where_the_minority_pulls_to_one_side(algorithm: str, rule: dict) -> None:
     assert end(algorithm, [80.0, 80.0], rule) == pytest.approx(1.0, abs=1e-4)
     assert end(algorithm, [80.0, 80.0], {}) > 30
@@ -468,7 +471,7 @@ def test_old_runs_keep_their_fingerprint(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text(BEFORE)
     exp = from_toml(path)
-    assert exp == Experiment()
+    assert exp == Experiment(algorithm=MOON(mu=5))
     assert to_toml(exp) == BEFORE
     assert fingerprint(exp) == hashlib.sha256(BEFORE.encode()).hexdigest()
     assert len({fingerprint(replace(exp, **rule)) for rule in [{}, *RULES.values()]}) == 1 + len(
@@ -485,35 +488,53 @@ def test_toml_round_trip(rule: str, tmp_path: Path) -> None:
     assert RULES[rule].items() <= to_dict(exp).items()
 
 
+@by_rule
+def test_the_old_key_is_accepted_and_has_the_old_fingerprint(rule: str, tmp_path: Path) -> None:
+    """`combination` was the name of `aggregation`; runs that were stored with it stay valid."""
+    exp = Experiment(**RULES[rule])
+    old = to_toml(exp).replace("aggregation =", "combination =")
+    path = tmp_path / "experiment.toml"
+    path.write_text(old)
+    assert from_toml(path) == exp
+    assert fingerprint(exp) == hashlib.sha256(old.encode()).hexdigest()
+
+
+def test_the_old_key_is_deprecated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert override(Experiment(), ["combination=median"]) == Experiment(aggregation="median")
+    assert "combination is deprecated; use aggregation" in capsys.readouterr().err
+    with pytest.warns(DeprecationWarning, match="use aggregation"):
+        assert Experiment(combination="median").aggregation == "median"
+
+
 def test_overrides() -> None:
-    exp = override(Experiment(), ["trim=0.2", "combination=trimmed-mean", "clip=5"])
-    assert (exp.combination, exp.trim, exp.clip) == ("trimmed-mean", 0.2, 5.0)
-    assert override(exp, ["combination=none", "trim=none", "clip=none"]) == Experiment()
+    exp = override(Experiment(), ["trim=0.2", "aggregation=trimmed-mean", "clip=5"])
+    assert (exp.aggregation, exp.trim, exp.clip) == ("trimmed-mean", 0.2, 5.0)
+    assert override(exp, ["aggregation=none", "trim=none", "clip=none"]) == Experiment()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["combination=mode"], "combination must be median or trimmed-mean or none, got 'mode'"),
-        (["combination=trimmed-mean"], "combination=trimmed-mean and trim=SHARE belong together"),
+        (["aggregation=mode"], "aggregation must be mean or median or trimmed-mean, got 'mode'"),
+        (["aggregation=trimmed-mean"], "aggregation=trimmed-mean and trim=SHARE belong together"),
         (
-            ["combination=median", "trim=0.1"],
-            "combination=trimmed-mean and trim=SHARE belong together",
+            ["aggregation=median", "trim=0.1"],
+            "aggregation=trimmed-mean and trim=SHARE belong together",
         ),
-        (["trim=0.1"], "combination=trimmed-mean and trim=SHARE belong together"),
+        (["trim=0.1"], "aggregation=trimmed-mean and trim=SHARE belong together"),
         (
-            ["combination=trimmed-mean", "trim=0.5"],
+            ["aggregation=trimmed-mean", "trim=0.5"],
             "trim must be a finite number >= 0 and < 0.5 or none, got 0.5",
         ),
-        (["combination=trimmed-mean", "trim=-0.1"], "trim must be a finite number >= 0 and < 0.5"),
+        (["aggregation=trimmed-mean", "trim=-0.1"], "trim must be a finite number >= 0 and < 0.5"),
         (["clip=0"], "clip must be a finite number > 0 or none, got 0"),
         (["clip=inf"], "clip must be a finite number > 0 or none, got 'inf'"),
-        (["algorithm=solo", "rounds=1", "combination=median"], "algorithm=solo combines nothing"),
+        (["algorithm=solo", "rounds=1", "aggregation=median"], "algorithm=solo aggregates nothing"),
         (
-            ["algorithm=solo", "rounds=1", "combination=trimmed-mean", "trim=0.1"],
-            "algorithm=solo combines nothing",
+            ["algorithm=solo", "rounds=1", "aggregation=trimmed-mean", "trim=0.1"],
+            "algorithm=solo aggregates nothing",
         ),
-        (["algorithm=solo", "rounds=1", "clip=1"], "algorithm=solo combines nothing"),
+        (["algorithm=solo", "rounds=1", "clip=1"], "algorithm=solo aggregates nothing"),
     ],
 )
 def test_refused(changes: list[str], message: str) -> None:
@@ -524,24 +545,31 @@ def test_refused(changes: list[str], message: str) -> None:
 
 def test_the_rule_is_a_choice_that_is_told() -> None:
     told = {
-        rule: choices(exp, gaussians())["aggregation"]
+        rule: implementation_choices(exp, gaussians())["aggregation"]
         for rule, exp in [
             ("none", TINY),
             *((rule, replace(TINY, **changes)) for rule, changes in RULES.items()),
         ]
     }
-    trimmed = "coordinate mean without 25 % of the parties at either end, each party one vote"
+    trimmed = (
+        "coordinate-wise mean without 25 % of the parties at either end; every party has one vote"
+    )
     assert told == {
         "none": FedAvg.weighting,
-        "median": "coordinate median, each party one vote",
+        "median": "coordinate-wise median; every party has one vote",
         "trimmed mean": trimmed,
-        "clip": f"{FedAvg.weighting}; changes of norm above 0.005 are scaled down to it",
-        "all": f"{trimmed}; changes of norm above 0.005 are scaled down to it",
+        "clip": f"{FedAvg.weighting}; updates with a norm above 0.005 are scaled down to it",
+        "all": f"{trimmed}; updates with a norm above 0.005 are scaled down to it",
     }
-    assert choices(with_algorithm(TINY, Solo()), gaussians())["aggregation"] == Solo.weighting
+    assert (
+        implementation_choices(with_algorithm(TINY, Solo()), gaussians())["aggregation"]
+        == Solo.weighting
+    )
 
 
-@pytest.mark.parametrize("rule", [tree.mean, functools.partial(robust.centre, trim=0.5)])
+@pytest.mark.parametrize(
+    "rule", [tree.mean, functools.partial(robust.trimmed_mean_of_trees, trim=0.5)]
+)
 def test_constants_that_all_have_stay_as_they_are(rule: Mean) -> None:
     """Numbers beyond what float64 holds, complex ones, and what is not finite."""
     same_for_all = {

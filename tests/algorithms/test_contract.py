@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from helpers.equality import PAIRS, is_state, same
-from helpers.problems import TINY, Nowhere, gaussians, train, with_algorithm
+from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from moonfl import settings
 from moonfl.algorithms import ALGORITHMS, MOON, FedProx
 from moonfl.engines.embedded import Embedded
@@ -43,7 +43,9 @@ def test_inputs_unchanged_and_states_plain(algorithm: str, batch_norm: bool) -> 
     server, state = init_server(exp, task), None
     for t in range(3):
         before = copy.deepcopy((server, state))
-        update, kept = local_update(exp, task, Workbench(task.build), server, state, 0, t)
+        update, kept = local_update(
+            exp, task, Workbench(task.build), server, state=state, party=0, t=t
+        )
         assert same(before[0], server)
         assert same(before[1], state)
         assert is_state(kept)
@@ -77,7 +79,7 @@ def test_state_survives_its_carrier(algorithm: str) -> None:
     exp, task = with_algorithm(TINY, algorithm), gaussians(batch_norm=True)
     engine = Embedded(exp, task)
     engine.states = NumpyStates()
-    assert same(run(exp, task, engine, Nowhere()), train(exp, task))
+    assert same(run(exp, task, engine, MemoryRecorder()), train(exp, task))
 
 
 @everywhere
@@ -132,17 +134,19 @@ def test_learns(algorithm: str) -> None:
         with_algorithm(replace(TINY, rounds=12, epochs=5, lr=0.05, batch_size=8), algorithm),
         gaussians(),
     )
-    log = Nowhere()
+    log = MemoryRecorder()
     run(exp, task, Embedded(exp, task), log)
-    assert max(score.accuracy for score in log.scores[-1].values()) > 0.8
+    record = log.records[-1]
+    accuracies = record.accuracies or {"global": record.accuracy}
+    assert max(accuracies.values()) > 0.8
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_server_steps_learn(server: str) -> None:
     exp = replace(TINY, rounds=25, epochs=5, lr=0.05, batch_size=8, server=SERVERS[server]())
-    task, log = gaussians(), Nowhere()
+    task, log = gaussians(), MemoryRecorder()
     run(exp, task, Embedded(exp, task), log)
-    assert log.scores[-1]["global"].accuracy > 0.8
+    assert log.records[-1].accuracy > 0.8
 
 
 @everywhere
@@ -156,7 +160,7 @@ def test_sampled_parties(algorithm: str, sampled: float) -> None:
         with_algorithm(replace(TINY, rounds=6, sample_fraction=sampled), algorithm),
         gaussians(),
     )
-    log = Nowhere()
+    log = MemoryRecorder()
     run(exp, task, Embedded(exp, task), log)
     assert all(len(updates) == 4 * sampled for updates in log.updates)
 

@@ -92,7 +92,7 @@ def one_loss(algorithm: MOON, z: Tensor, glob: Tensor, prev: list[Tensor]) -> fl
         0.1,
         0.0,
         lambda logits, batch: torch.tensor(7.0, dtype=torch.float64),
-        lambda params: lambda batch: Output(next(iter(params.values())), z),
+        lambda params: lambda x, rows: Output(next(iter(params.values())), z),
     )
     loss = algorithm.local_loss(party)
     return float(loss(lambda x: Output(z, z), Batch(z, z, z)))

@@ -17,7 +17,7 @@ import moonfl
 from helpers.equality import same
 from moonfl import MOON, Experiment, InputError, RunError
 from moonfl.algorithms import ALGORITHMS
-from moonfl.api.federate import TEST, _each
+from moonfl.api.federate import TEST, TRAIN, _read_parties
 from moonfl.models import resnet
 from moonfl.models.encoders import ENCODERS
 from moonfl.task import make_task
@@ -242,7 +242,7 @@ def test_a_run_that_could_never_go_on_is_not_begun(tmp_path: Path) -> None:
     assert moonfl.federate(encoder, PARTIES, algorithm=Local(), **QUICK).rounds
     with pytest.raises(
         InputError,
-        match=r"never gone on with: made within a function; define it at the top of a module",
+        match=r"could not be resumed: its class is defined inside a function; move it to module level",
     ):
         moonfl.federate(encoder, PARTIES, algorithm=Local(), **QUICK, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -277,7 +277,7 @@ def test_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
             lambda: nn.Linear(5, 2), PARTIES, out=tmp_path / "run", resume=True, **settings
         )
     with pytest.raises(
-        InputError, match="already holds a run; resume=True goes on with it, force=True overwrites"
+        InputError, match="already holds a run; resume=True resumes it, force=True replaces"
     ):
         moonfl.federate(encoder, PARTIES, out=tmp_path / "run", **settings)
     with pytest.raises(InputError, match=r"passed to moonfl\.federate"):
@@ -291,14 +291,14 @@ def test_a_damaged_checkpoint_has_a_way_out(tmp_path: Path) -> None:
     (out / "checkpoint" / "server-3.safetensors").write_bytes(b"")
     with pytest.raises(
         InputError,
-        match=rf"moonfl\.federate with out='{out}', resume=True and previous=True goes on",
+        match=rf"moonfl\.federate with out='{out}', resume=True and previous=True resumes",
     ):
         moonfl.federate(encoder, PARTIES, out=out, resume=True, **settings)
     again = moonfl.federate(encoder, PARTIES, out=out, resume=True, previous=True, **settings)
     assert same(again.models, whole.models)
     (out / "partition.json").write_text("")
     with pytest.raises(
-        InputError, match=rf"moonfl\.federate with out='{out}' and force=True in place of"
+        InputError, match=rf"moonfl\.federate with out='{out}' and force=True instead of"
     ):
         moonfl.federate(encoder, PARTIES, out=out, resume=True, **settings)
     assert same(
@@ -340,8 +340,8 @@ def test_what_a_data_set_draws_is_the_same_in_every_run(tmp_path: Path) -> None:
         moonfl.federate(encoder, sets, **QUICK, out=tmp_path / name) for name in ("a", "b")
     )
     assert same(first.models, again.models)
-    names, (one, two) = _each([sets[0], sets[0]], "party")
-    _, (held,) = _each([sets[0]], "the test set of party", TEST)
+    names, (one, two) = _read_parties([sets[0], sets[0]], "party", TRAIN)
+    _, (held,) = _read_parties([sets[0]], "the test set of party", TEST)
     assert names == ("0", "1")
     assert not any(np.array_equal(a.x, b.x) for a, b in ((one, two), (one, held), (two, held)))
     assert same(
@@ -389,7 +389,7 @@ class Counts(moonfl.FedAvg):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_a_method_keeps_is_tensors(workers: int) -> None:
     with pytest.raises(
-        RunError, match="finish gives 'n' for the party to keep, which is not a dict of tensors"
+        RunError, match="finish returns 'n' for the party to store, which is not a dict of tensors"
     ):
         moonfl.federate(encoder, PARTIES, algorithm=Counts(), **QUICK | {"workers": workers})
 
@@ -455,8 +455,8 @@ WRONG = [
     ({"parties": []}, "there are no parties"),
     ({"parties": {"a": ([], [])}}, "party a has no samples"),
     ({"parties": {"a\n": clusters(9, 0)}}, "a party has the name"),
-    ({"model": Both().requires_grad_(False)}, "has no parameter that can be trained"),
-    ({"parties": [np.zeros((3, 2))]}, "party 0 is ndarray; give"),
+    ({"model": Both().requires_grad_(False)}, "has no trainable parameter"),
+    ({"parties": [np.zeros((3, 2))]}, "party 0 must be \\(x, y\\) or a torch dataset, got ndarray"),
     (
         {"parties": {"a": clusters(9, 0), "b": (np.zeros((4, 7)), np.zeros(4, int))}},
         "party b has samples of shape .7., party a of .5.",
@@ -471,18 +471,21 @@ WRONG = [
         {"parties": [(np.zeros((3, 5)), np.array(["a", "b", np.nan], dtype=object))]},
         "party 0: y holds object",
     ),
-    ({"parties": None}, "parties is NoneType: give a list"),
+    (
+        {"parties": None},
+        "parties must be a list of \\(x, y\\), or a dict of them by name, got NoneType",
+    ),
     (
         {"parties": [Pairs([(torch.zeros(k + 1), 0) for k in range(3)])]},
-        "party 0: its samples make no array",
+        "party 0: its samples cannot be stacked",
     ),
     ({"parties": [Pairs([(torch.zeros(5), 0.7)] * 3)]}, "party 0: y has 1 distinct float64 values"),
     (
         {"parties": [Pairs([(torch.zeros(5), torch.eye(3)[0])] * 3)]},
         r"party 0: x .3, 5. and y .3, 3. must be",
     ),
-    ({"parties": [Endless()]}, "must have a length and give samples by number; Endless does not"),
-    ({"parties": [Stream()]}, "must have a length and give samples by number; Stream does not"),
+    ({"parties": [Endless()]}, "must have a length and return samples by index; Endless does not"),
+    ({"parties": [Stream()]}, "must have a length and return samples by index; Stream does not"),
     (
         {"parties": [(np.ma.masked_greater(clusters(9, 0)[0], 1100), clusters(9, 0)[1])]},
         "party 0: some .* are masked",
@@ -499,7 +502,7 @@ WRONG = [
                 nn.Linear(5, 4), nn.BatchNorm1d(4, track_running_stats=False)
             )
         },
-        "BatchNorm 'encoder.1' keeps no running statistics",
+        "BatchNorm 'encoder.1' has no running statistics",
     ),
     (
         {"model": lambda: Words(sparse=True), "parties": made((5,), np.int64)},
@@ -508,18 +511,18 @@ WRONG = [
     ({"batch_size": 10**19}, "batch_size must be an integer >= 1 and <= 2147483647, got 1"),
     (
         {"parties": made((1, 4, 4), np.uint8), "test": made((1, 4, 4), np.float32)[0]},
-        "the test set has samples of float32, party 0 of uint8",
+        "the test set has samples of type float32, party 0 of uint8",
     ),
     (
         {"parties": [*made((1, 4, 4), np.uint8), *made((1, 4, 4), np.float32)]},
-        "party 2 has samples of float32, party 0 of uint8",
+        "party 2 has samples of type float32, party 0 of uint8",
     ),
     (
         {"test": {"clinic 0": clusters(9, 0)}},
         "test has the parties clinic 0, parties are clinic 0, clinic 1",
     ),
     ({"epoch": 3}, "unknown setting 'epoch'; did you mean epochs"),
-    ({"beta": 0.1}, "beta means nothing here"),
+    ({"beta": 0.1}, "beta has no effect here"),
     ({"algorithm": "mon"}, "unknown algorithm 'mon'; did you mean moon"),
     ({"model": "ml"}, "unknown model 'ml'; did you mean mlp"),
     ({"model": 3}, "must be a torch.nn.Module, a function that returns one, or a name"),
@@ -530,12 +533,12 @@ WRONG = [
     ),
     ({"model": lambda: nn.Linear(4, 2)}, r"does not accept samples of shape \[5\]"),
     ({"model": lambda: nn.Unflatten(1, (5, 1))}, r"returns \[2, 5, 1\]; it must return features"),
-    ({"resume": True}, "name it"),
-    ({"previous": True}, "previous=True goes with resume=True"),
-    ({"out": "run", "resume": True, "force": True}, "give one of them"),
+    ({"resume": True}, "resume=True needs out"),
+    ({"previous": True}, "previous=True needs resume=True"),
+    ({"out": "run", "resume": True, "force": True}, "use one of them"),
     (
         {"model": Both, "standardise": True},
-        "a model that gives .z, logits. itself takes samples as they are",
+        "a model that returns .z, logits. itself receives samples unchanged",
     ),
     ({"model": Extra}, "has _extra_state, which is not a tensor"),
     ({"model": Extra()}, "has _extra_state, which is not a tensor"),

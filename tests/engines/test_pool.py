@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from helpers.equality import same
-from helpers.problems import TINY, Nowhere, gaussians, train, with_algorithm
+from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from helpers.processes import start
 from moonfl import run as run_experiment
 from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
@@ -32,9 +32,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def pooled(exp: Experiment, task: Task, workers: int = 2, log: Nowhere | None = None) -> Server:
+def pooled(
+    exp: Experiment, task: Task, workers: int = 2, log: MemoryRecorder | None = None
+) -> Server:
     with closing(Pool(exp, task, workers)) as pool:
-        return run(exp, task, pool, log or Nowhere())
+        return run(exp, task, pool, log or MemoryRecorder())
 
 
 def told(update: Update) -> dict:
@@ -48,10 +50,10 @@ def test_equals_embedded_to_the_bit(algorithm: str, batch_norm: bool) -> None:
     exp = with_algorithm(replace(TINY, rounds=4, parties=5, sample_fraction=0.6), algorithm)
     task = gaussians((40, 1, 20, 33, 64), batch_norm=batch_norm)
     task = replace(task, validation=task.parties[0], test_party=torch.arange(50) // 10)
-    alone, together = Nowhere(), Nowhere()
+    alone, together = MemoryRecorder(), MemoryRecorder()
     first, second = run(exp, task, Embedded(exp, task), alone), pooled(exp, task, 3, together)
     assert same(first, second)
-    assert alone.scores == together.scores
+    assert alone.metrics() == together.metrics()
     for a, b in zip(alone.updates, together.updates, strict=True):
         assert [u.party for u in a] == [u.party for u in b]
         assert all(same(told(u), told(v)) for u, v in zip(a, b, strict=True))
@@ -76,7 +78,7 @@ class Random(FedAvg):
 
 def test_what_a_method_draws_is_the_same_in_any_process() -> None:
     exp, task = with_algorithm(replace(TINY, rounds=3), Random()), gaussians()
-    alone, together = Nowhere(), Nowhere()
+    alone, together = MemoryRecorder(), MemoryRecorder()
     torch.manual_seed(1)
     first = run(exp, task, Embedded(exp, task), alone)
     torch.manual_seed(2)

@@ -7,7 +7,10 @@ from moonfl.server_optimizers import SERVERS
 from moonfl.types import Server
 
 PAIRS = [
-    (a, s) for a in ALGORITHMS for s in SERVERS if s == "average" or ALGORITHMS[a].takes_server_step
+    (a, s)
+    for a in ALGORITHMS
+    for s in SERVERS
+    if s == "average" or ALGORITHMS[a].takes_server_optimizer
 ]
 
 

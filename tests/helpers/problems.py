@@ -18,9 +18,10 @@ from moonfl.data.base import Examples
 from moonfl.engines.embedded import Embedded
 from moonfl.experiment import Experiment
 from moonfl.federation import run
-from moonfl.metrics import Score, Tally
+from moonfl.metrics import Tally
 from moonfl.models.base import Model
 from moonfl.presets import PRESETS
+from moonfl.runs.schema import RoundRecord
 from moonfl.task import Task
 from moonfl.types import Batch, Output, Server
 
@@ -28,21 +29,25 @@ AS_STORED = Preparation(mean=(0.0,), std=(1.0,), scale=1.0)
 TINY = Experiment(parties=4, rounds=3, epochs=2, batch_size=32, out_dim=16)
 
 
-class Nowhere:
-    """A recorder that keeps the scores and the updates."""
+class MemoryRecorder:
+    """A recorder that keeps the records and the updates in memory."""
 
     def __init__(self) -> None:
-        self.scores: list[dict[str, Score]] = []
+        self.records: list[RoundRecord] = []
         self.updates: list[list] = []
 
-    def log(self, t, server, updates, scores) -> bool:
-        self.scores.append(scores)
+    def log(self, record, server, updates, *, last: bool) -> None:
+        self.records.append(record)
         self.updates.append(updates)
-        return False
+
+    def metrics(self) -> list[dict]:
+        """Return what must be equal for equal runs: everything but times."""
+        timed = ("seconds", "cpu_seconds", "parties")
+        return [{k: v for k, v in r.items() if k not in timed} for r in self.records]
 
 
 def train(exp: Experiment, task: Task) -> Server:
-    return run(exp, task, Embedded(exp, task), Nowhere())
+    return run(exp, task, Embedded(exp, task), MemoryRecorder())
 
 
 class Point(nn.Module):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from helpers.equality import same
-from helpers.problems import TINY, Nowhere, gaussians, with_algorithm
+from helpers.problems import TINY, MemoryRecorder, gaussians, with_algorithm
 from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
 from moonfl.engines import shared_memory
 from moonfl.engines.base import make_engine
@@ -105,7 +105,7 @@ def test_disk_equals_memory_to_the_bit(algorithm, workers: int) -> None:
 
     def result(budget: int) -> Server:
         with closing(make_engine(exp, task, workers, States(budget))) as engine:
-            return run(exp, task, engine, Nowhere())
+            return run(exp, task, engine, MemoryRecorder())
 
     assert same(result(10**9), result(0))
 
@@ -211,6 +211,7 @@ class Keeping(FedAvg):
 def test_what_the_server_keeps_of_updates_outlives_their_files() -> None:
     exp, task = with_algorithm(TINY, Keeping()), gaussians()
     found = [
-        run(exp, task, Embedded(exp, task, States(budget)), Nowhere()) for budget in (0, 10**9)
+        run(exp, task, Embedded(exp, task, States(budget)), MemoryRecorder())
+        for budget in (0, 10**9)
     ]
     assert same(*found)

@@ -76,7 +76,7 @@ def test_buffers_are_averaged_and_keep_their_type_under_every_server() -> None:
         gaussians(batch_norm=True),
     )
     server = init_server(exp, task)
-    assert set(server.step["v"]) == set(server.params)
+    assert set(server.optimizer_state["v"]) == set(server.params)
     updates = [
         Update(
             i,

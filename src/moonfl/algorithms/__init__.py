@@ -1,5 +1,6 @@
 """Federated learning methods, one file per paper. `table.py` lists them by name."""
 
+from .base import Algorithm
 from .fedavg import FedAvg
 from .feddyn import FedDyn
 from .fednova import FedNova
@@ -9,4 +10,14 @@ from .scaffold import Scaffold
 from .solo import Solo
 from .table import ALGORITHMS
 
-__all__ = ["ALGORITHMS", "MOON", "FedAvg", "FedDyn", "FedNova", "FedProx", "Scaffold", "Solo"]
+__all__ = [
+    "ALGORITHMS",
+    "MOON",
+    "Algorithm",
+    "FedAvg",
+    "FedDyn",
+    "FedNova",
+    "FedProx",
+    "Scaffold",
+    "Solo",
+]

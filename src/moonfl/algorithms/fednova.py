@@ -1,7 +1,7 @@
-"""FedNova: average the parties' progress per step, so that those with more steps do not dominate.
+"""FedNova: average the progress per step, so that parties with more steps do not dominate.
 
-Wang, Liu, Liang, Joshi, Poor, Tackling the Objective Inconsistency Problem in Heterogeneous Federated
-Optimization, NeurIPS 2020. https://arxiv.org/abs/2007.07481
+Wang, Liu, Liang, Joshi, Poor, Tackling the Objective Inconsistency Problem in Heterogeneous
+Federated Optimization, NeurIPS 2020. https://arxiv.org/abs/2007.07481
 """
 
 from dataclasses import dataclass, replace
@@ -10,26 +10,36 @@ import torch
 
 from .. import tree
 from ..types import Mean, Params, Party, Server, State, Update
-from .fedavg import FedAvg
+from .base import Algorithm
 
 
 def effective_steps(steps: int, momentum: float) -> float:
-    """|a|_1 of K steps with momentum r, (K - r (1 - r^K)/(1 - r)) / (1 - r): how many plain steps they weigh."""
+    """Return |a|_1 of K steps with momentum r: (K - r (1 - r^K)/(1 - r)) / (1 - r).
+
+    It is the number of steps without momentum that move the weights as far.
+    """
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
 @dataclass(frozen=True)
-class FedNova(FedAvg):
+class FedNova(Algorithm):
+    """w^{t+1} = w^t + tau_eff sum p_i (w_i - w^t)/a_i.
+
+    tau_eff = sum p_i a_i, p_i = |D^i|/|D|, and a_i is the effective number of steps of party i.
+    """
+
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
-        a = torch.tensor(effective_steps(steps, party.momentum), dtype=torch.float64)
-        return {}, {"norm": {"a": a}}
+        return {}, self.extra_like(party.global_params, steps, party.momentum)
+
+    def extra_like(self, params: Params, steps: int, momentum: float) -> State:
+        a = torch.tensor(effective_steps(steps, momentum), dtype=torch.float64)
+        return {"norm": {"a": a}}
 
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
-        # w^{t+1} = w^t + tau_eff sum p_i (w_i - w^t)/a_i, with tau_eff = sum p_i a_i and p_i = |D^i|/|D|
         def progress(u: Update) -> Params:
             scale = float(
                 u.extra["norm"]["a"].reciprocal()
-            )  # infinite, not an error, where a party claims 0
+            )  # inf, not an error, if a party sends 0
             return tree.Lazy(u.params, lambda k: (u.params[k] - server.params[k]) * scale)
 
         tau_eff = float(mean((u.extra["norm"], u.num_samples) for u in updates)["a"])

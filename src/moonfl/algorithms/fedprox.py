@@ -1,7 +1,7 @@
 """FedProx: a proximal term keeps the local model near the global one.
 
-Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, Federated Optimization in Heterogeneous Networks, MLSys 2020.
-https://arxiv.org/abs/1812.06127
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, Federated Optimization in Heterogeneous Networks,
+MLSys 2020. https://arxiv.org/abs/1812.06127
 """
 
 from dataclasses import dataclass
@@ -11,18 +11,19 @@ from torch import Tensor, nn
 from .. import tree
 from ..settings import setting
 from ..types import Batch, Loss, Party
-from .fedavg import FedAvg
+from .base import Algorithm
 
 
 @dataclass(frozen=True)
-class FedProx(FedAvg):
+class FedProx(Algorithm):
+    """l = l_sup + mu/2 ||w - w^t||^2, over the trainable parameters."""
+
     mu: float = setting(0.01, "weight of the proximal term; 0 is FedAvg", low=0)
 
     def local_loss(self, party: Party) -> Loss:
         supervised = super().local_loss(party)
 
         def loss(model: nn.Module, batch: Batch) -> Tensor:
-            # l = l_sup + mu/2 ||w - w^t||^2, over the trainable parameters
             proximal = tree.sq_dist(tree.params_of(model), party.global_params)
             return supervised(model, batch) + self.mu / 2 * proximal
 

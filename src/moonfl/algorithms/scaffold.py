@@ -1,7 +1,7 @@
-"""SCAFFOLD: control variates take the drift out of every local step (option II).
+"""SCAFFOLD: control variates correct the client drift in every local step (option II).
 
-Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning,
-ICML 2020. https://arxiv.org/abs/1910.06378
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, SCAFFOLD: Stochastic Controlled Averaging for
+Federated Learning, ICML 2020. https://arxiv.org/abs/1910.06378
 """
 
 from dataclasses import dataclass, replace
@@ -11,16 +11,20 @@ from torch import Tensor, nn
 
 from .. import tree
 from ..types import Batch, Loss, Mean, Params, Party, Server, State, Update
-from .fedavg import FedAvg
+from .base import Algorithm
 from .fednova import effective_steps
 
 
 @dataclass(frozen=True)
-class Scaffold(FedAvg):
-    """c is the plain mean of all c_i, so the fixed point is the optimum of the plain mean of the parties' losses."""
+class Scaffold(Algorithm):
+    """l = l_sup + <w, c - c_i>, whose gradient is that of l_sup plus c - c_i.
 
-    meaning: ClassVar[str] = (
-        "c and c_i start at 0, cover trainable parameters, and allow for local momentum"
+    c is the unweighted mean of all c_i, so the fixed point is the optimum of the unweighted mean of
+    the parties' losses.
+    """
+
+    choice: ClassVar[str] = (
+        "c and c_i start at 0, cover trainable parameters, and account for local momentum"
     )
 
     def init_server(self, params: Params, buffers: Params) -> Server:
@@ -40,11 +44,15 @@ class Scaffold(FedAvg):
         return loss
 
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
-        # c_i+ = c_i - c + (x - y_i)/(lr a): line 12. Their a is K; under momentum K steps weigh more than K.
+        # c_i+ = c_i - c + (x - y_i)/(lr a): line 12. Their a is the number of steps K; with
+        # momentum, K steps count for more than K.
         scale = 1 / (party.lr * effective_steps(steps, party.momentum))
         gradient = tree.mul(tree.sub(party.global_params, trained), scale)
         delta = tree.sub(gradient, party.shared["c"])
         return {"c_i": tree.add(party.state["c_i"], delta)}, {"delta_c": delta}
+
+    def extra_like(self, params: Params, steps: int, momentum: float) -> State:
+        return {"delta_c": params}
 
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         # c+ = c + |S|/N mean over S of (c_i+ - c_i): line 17

@@ -1,27 +1,27 @@
-"""SOLO: every party trains alone, and its own model is what is evaluated.
+"""SOLO: every party trains alone, and its own model is evaluated.
 
-The baseline of Li, He, Song, Model-Contrastive Federated Learning, CVPR 2021. https://arxiv.org/abs/2103.16257
+The baseline of Li, He, Song, Model-Contrastive Federated Learning, CVPR 2021.
+https://arxiv.org/abs/2103.16257
 """
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..types import Mean, Params, Server, Update
-from .fedavg import FedAvg
+from .base import Algorithm
 
 
 @dataclass(frozen=True)
-class Solo(FedAvg):
-    """One round of many epochs (300 in the paper); reported as mean and deviation over the parties."""
+class Solo(Algorithm):
+    """One round of many epochs (300 in the paper), reported as mean and std over the parties."""
 
-    takes_server_step: ClassVar[bool] = False
+    takes_server_optimizer: ClassVar[bool] = False
     federated: ClassVar[bool] = False
-    weighting: ClassVar[str] = "nothing is combined; mean and deviation are over parties"
+    weighting: ClassVar[str] = "nothing is aggregated; mean and standard deviation are over parties"
 
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
-        return replace(
-            server, memory={f"party{u.party}": {**u.params, **u.buffers} for u in updates}
-        )
+        models = {f"party{u.party}": {**u.params, **u.buffers} for u in updates}
+        return replace(server, memory=models)
 
     def deployed(self, server: Server) -> dict[str, Params]:
         return dict(server.memory)

@@ -1,5 +1,6 @@
 """The algorithms by name. A new method is a file next to this one and an entry here."""
 
+from .base import Algorithm
 from .fedavg import FedAvg
 from .feddyn import FedDyn
 from .fednova import FedNova
@@ -8,7 +9,7 @@ from .moon import MOON
 from .scaffold import Scaffold
 from .solo import Solo
 
-ALGORITHMS: dict[str, type[FedAvg]] = {
+ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "scaffold": Scaffold,

@@ -1,38 +1,53 @@
-"""The library's front door."""
+"""Run an experiment and resume a run: moonfl.run and moonfl.resume."""
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..engines.base import Engine, check_workers, make_engine
-from ..errors import InputError, notify, quoted
-from ..experiment import Experiment, from_toml
+from ..engines import Engine, check_workers, make_engine
+from ..errors import InputError, notify
+from ..experiment import Experiment
 from ..federation import run as run_federation
 from ..runs import checkpoint
 from ..runs.checkpoint import Checkpoint
 from ..runs.directory import (
     CHECKPOINT,
-    SETTINGS,
-    Fact,
     check_data,
     finish_replacement,
-    finished,
-    is_being_replaced,
+    is_run_over_sites,
     locked,
     new_directory,
+    read_experiment,
     read_rounds,
     record_divergence,
     roll_back,
     update_versions,
 )
-from ..runs.recorder import Recorder, Result, choices
+from ..runs.recorder import Recorder, Result, Watch, ignore, implementation_choices
 from ..runs.states import States
+from ..runs.stopping import is_finished
 from ..task import Task, make_task, with_party_count
 from ..types import Params, Server
+from .recovery import IN_PYTHON, recovery_hints
 
-Watch = Callable[[Fact], None]
-MakeEngine = Callable[[Experiment, Task, States], Engine]
+EngineFactory = Callable[[Experiment, Task, States], Engine]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run is executed; none of it changes the result."""
+
+    workers: int | None = None  # processes that train parties; None: one per core
+    state_memory: int | None = None  # bytes of party states in memory; None: a quarter of the free
+    watch: Watch = ignore  # called with the record of each round
+    engine: EngineFactory | None = None  # trains elsewhere than in processes of this machine
+
+    def make_engine(self, exp: Experiment, task: Task, states: States) -> Engine:
+        """Return the engine of a run."""
+        if self.engine is not None:
+            return self.engine(exp, task, states)
+        return make_engine(exp, task, self.workers, states)
 
 
 def run(
@@ -43,30 +58,21 @@ def run(
     workers: int | None = None,
     state_memory: int | None = None,
     task: Task | None = None,
-    watch: Watch = lambda fact: None,
-    engine: MakeEngine | None = None,
+    watch: Watch = ignore,
+    engine: EngineFactory | None = None,
 ) -> Result:
-    """Run an experiment; with `out`, keep its facts in that directory (`force`: overwrite a run that is there).
+    """Run an experiment; with `out`, store it in that directory (`force`: replace an existing run).
 
-    `workers` processes train the parties, by default one per core. Above `state_memory` bytes, by default a quarter of
-    what is free, party states are on disk. The results are the same for any number of either. Runs in several threads
-    of a process take turns, a party at a time; to run side by side they need processes.
-    `watch` is called with each round's facts. `task` is what `make_task` made of the experiment, where that is at hand.
-    `engine` makes one that trains elsewhere than in processes of this machine.
+    `workers` processes train the parties, by default one per core. Above `state_memory` bytes, by
+    default a quarter of the free memory, party states are stored on disk. Neither changes the
+    results. Runs in several threads of a process take turns, one party at a time; to run in
+    parallel they need processes. `watch` is called with the record of each round. `task` is what
+    `make_task` returned for the experiment, if it is available. `engine` creates an engine that
+    trains elsewhere than in processes of this machine.
     """
-    check_workers(workers)
-    task = task or make_task(experiment)
-    experiment = with_party_count(experiment, task)
-    with contextlib.ExitStack() as stack:
-        directory = None
-        if out is not None:
-            directory = stack.enter_context(
-                new_directory(Path(out), force, experiment, task, choices(experiment, task))
-            )
-        states = States(state_memory, directory and directory / CHECKPOINT)
-        return _carry_on(
-            Recorder(experiment, task, watch, directory, states), engine or local(workers), None
-        )
+    options = Options(workers=workers, state_memory=state_memory, watch=watch, engine=engine)
+    with recovery_hints(IN_PYTHON, out):
+        return start_run(experiment, out, force=force, task=task, options=options)
 
 
 def resume(
@@ -77,80 +83,132 @@ def resume(
     workers: int | None = None,
     state_memory: int | None = None,
     task: Task | None = None,
-    watch: Watch = lambda fact: None,
-    engine: MakeEngine | None = None,
+    watch: Watch = ignore,
+    engine: EngineFactory | None = None,
 ) -> Result:
-    """Go on with a run that ended early, bit for bit as if it had not; `previous`: from the last checkpoint but one.
+    """Resume an interrupted run (bit-identical); `previous`: from the checkpoint before the newest.
 
-    A run that is finished is read, not run again. `data_dir`: where the data are now, if they were moved.
+    A finished run is read, not run again. `data_dir`: the new location of data that were moved.
     """
-    check_workers(workers)
+    options = Options(workers=workers, state_memory=state_memory, watch=watch, engine=engine)
+    with recovery_hints(IN_PYTHON, directory):
+        return resume_run(
+            directory, previous=previous, data_dir=data_dir, task=task, options=options
+        )
+
+
+def start_run(
+    experiment: Experiment,
+    out: str | Path | None = None,
+    *,
+    force: bool = False,
+    task: Task | None = None,
+    options: Options,
+) -> Result:
+    """Run an experiment like `run`, without recovery hints in errors."""
+    check_workers(options.workers)
+    task = task or make_task(experiment)
+    exp = with_party_count(experiment, task)
+    with contextlib.ExitStack() as stack:
+        directory = None
+        if out is not None:
+            choices = implementation_choices(exp, task)
+            directory = stack.enter_context(new_directory(Path(out), force, exp, task, choices))
+        recorder = Recorder(
+            exp,
+            task,
+            watch=options.watch,
+            directory=directory,
+            states=States(options.state_memory, directory and directory / CHECKPOINT),
+        )
+        return _train(recorder, options, None)
+
+
+def resume_run(
+    directory: str | Path,
+    *,
+    previous: bool = False,
+    data_dir: str | None = None,
+    task: Task | None = None,
+    options: Options,
+) -> Result:
+    """Resume a run like `resume`, without recovery hints in errors."""
+    check_workers(options.workers)
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"{directory} holds no run: there is no such folder")
-    if engine is None and checkpoint.over_sites(directory):
+    if options.engine is None and is_run_over_sites(directory):
         raise InputError(
-            f"{directory} is a run over sites: `moonfl flower run DEPLOYMENT --out {quoted(directory)} --resume`"
+            f"{directory} is a run over Flower sites; "
+            f"`moonfl flower run DEPLOYMENT --out {directory} --resume` resumes it"
         )
     with locked(directory):
         finish_replacement(directory)
-        exp = experiment_of(directory)
-        exp = exp if data_dir is None else replace(exp, data_dir=data_dir)
+        exp = read_experiment(directory)
+        if data_dir is not None:
+            exp = replace(exp, data_dir=data_dir)
         task = task or make_task(exp)
         folder = directory / CHECKPOINT
-        found = checkpoint.read(folder, exp, previous)
-        rounds = found.rounds if found else 0
-        if found is not None and not same_model(found.server, *task.init_model(exp.seed)):
-            raise InputError(
-                f"the model is not the one that {directory} was begun with: its weights or buffers have other shapes"
-            )
-        facts = read_rounds(directory, rounds)
+        saved = checkpoint.read(folder, exp, previous)
+        check_same_model(directory, saved, *task.init_model(exp.seed))
+        records = read_rounds(directory, saved.rounds if saved else 0)
         check_data(directory, exp, task)
-        changed = update_versions(directory, rounds + 1) if not finished(exp, facts) else []
-        if changed:
-            notify(
-                f"moonfl: {', '.join(changed)} since the run was begun; the result may differ by rounding"
-            )
+        if not is_finished(exp.rounds, exp.patience, records):
+            announce_changes(update_versions(directory, len(records) + 1))
         folder.mkdir(exist_ok=True)
-        chosen = exp.algorithm.deployed(found.chosen) if found and found.chosen else None
-        roll_back(directory, facts, exp, chosen)
-        states = States(state_memory, folder)
-        states.restore(found.parties if found else {})
-        return _carry_on(
-            Recorder(exp, task, watch, directory, states, facts, chosen),
-            engine or local(workers),
-            found,
+        selected = None
+        if saved is not None and saved.selected is not None:
+            selected = exp.algorithm.deployed(saved.selected)
+        roll_back(directory, records, exp, selected)
+        states = States(options.state_memory, folder)
+        states.restore(saved.parties if saved else {})
+        recorder = Recorder(
+            exp,
+            task,
+            watch=options.watch,
+            directory=directory,
+            states=states,
+            records=records,
+            selected_models=selected,
+        )
+        return _train(recorder, options, saved)
+
+
+def announce_changes(changes: list[str]) -> None:
+    """Print which software versions changed since the run began."""
+    if changes:
+        notify(
+            f"moonfl: {', '.join(changes)} since the run began; "
+            "the result may differ in the last digits"
         )
 
 
-def experiment_of(directory: Path, device: str | None = None) -> Experiment:
-    """What a run directory is a run of; `device`: for work elsewhere than where it was trained."""
-    if is_being_replaced(directory) and not (directory / SETTINGS).exists():
-        with locked(directory):
-            finish_replacement(directory)
-    if not (directory / SETTINGS).exists():
-        raise InputError(f"{directory} holds no run: there is no {SETTINGS} in it")
-    return from_toml(directory / SETTINGS, {"device": device} if device else None)
+def check_same_model(
+    directory: Path, saved: Checkpoint | None, params: Params, buffers: Params
+) -> None:
+    """Check that the model has the weights and buffers of the checkpoint."""
+    if saved is None:
+        return
+    old: Server = saved.server
+    if shapes(old.params) != shapes(params) or shapes(old.buffers) != shapes(buffers):
+        raise InputError(
+            f"the model is not the one that {directory} began with: "
+            "its weights or buffers have other shapes"
+        )
 
 
-def same_model(server: Server, params: Params, buffers: Params) -> bool:
-    pairs = (server.params, params), (server.buffers, buffers)
-    return all(
-        {k: v.shape for k, v in a.items()} == {k: v.shape for k, v in b.items()} for a, b in pairs
-    )
+def shapes(params: Params) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor."""
+    return {name: tuple(tensor.shape) for name, tensor in params.items()}
 
 
-def local(workers: int | None) -> MakeEngine:
-    return lambda exp, task, states: make_engine(exp, task, workers, states)
-
-
-def _carry_on(recorder: Recorder, make: MakeEngine, found: Checkpoint | None) -> Result:
-    exp, task, done = recorder.exp, recorder.task, (found.rounds, found.server) if found else None
-    if found is not None and finished(exp, recorder.facts):
-        return recorder.result(found.server)
-    with (
-        contextlib.closing(make(exp, task, recorder.states)) as engine,
-        record_divergence(recorder.directory),
-    ):
-        server = run_federation(exp, task, engine, recorder, done)
+def _train(recorder: Recorder, options: Options, saved: Checkpoint | None) -> Result:
+    """Run the remaining rounds."""
+    exp = recorder.exp
+    if saved is not None and is_finished(exp.rounds, exp.patience, recorder.records):
+        return recorder.result(saved.server)
+    engine = options.make_engine(exp, recorder.task, recorder.states)
+    with contextlib.closing(engine), record_divergence(recorder.directory):
+        start = saved.server if saved else None
+        server = run_federation(exp, recorder.task, engine, recorder, start)
     return recorder.result(server)

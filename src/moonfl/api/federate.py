@@ -1,7 +1,6 @@
-"""moonfl.federate: anybody's model over anybody's data, in a few lines of Python."""
+"""moonfl.federate: train a custom model over custom data in a few lines of Python."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,26 +12,32 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset
 
 from .. import seeds, settings, tree
-from ..algorithms import MOON, FedAvg
+from ..algorithms import MOON, Algorithm
 from ..data.augment import default_preparation
-from ..data.base import Dataset, Examples, check_names
+from ..data.base import Examples, check_names
 from ..data.npz import infer_classes, make_examples
-from ..errors import InputError, unknown
-from ..experiment import CUSTOM_MODEL, PARTS, Experiment, find_part
+from ..errors import InputError, notify, unknown
+from ..experiment import (
+    CUSTOM_DATA,
+    CUSTOM_MODEL,
+    HOLDOUT,
+    PARTS,
+    RENAMED,
+    Experiment,
+    find_part,
+    fingerprint,
+)
 from ..models.base import probe, uses_fractions
 from ..models.encoders import ModelSource, make_encoder
-from ..runs.checkpoint import fingerprint
-from ..runs.directory import holds_run, is_being_replaced
-from ..runs.recorder import Result
-from ..task import make_task
-from . import experiments as api
+from ..runs.directory import holds_run, is_being_replaced, read_experiment
+from ..runs.recorder import Result, Watch, ignore
+from ..task import FederatedData, Task, build_task, hold_out
+from .experiments import Options, resume_run, start_run
+from .recovery import Hints, recovery_hints
 
-Data = (
-    tuple[Any, Any] | TorchDataset[Any]
-)  # x [N, ...] and y [N] as arrays, tensors or lists; or a data set of pairs
+Data = tuple[Any, Any] | TorchDataset[Any]  # x [N, ...] and y [N], or a dataset of pairs
 Parties = Sequence[Data] | Mapping[str, Data]
-COLUMN = "party"
-SETTLED = (
+DETERMINED = (  # settings that the data determine
     "dataset",
     "data_dir",
     "label",
@@ -45,16 +50,28 @@ SETTLED = (
     "partition_seed",
     "column",
     "scale",
-)  # by the data that are given
-USUAL = MOON(mu=1.0)
-TRAIN, TEST = 0, 1
+)
+COLUMN = "party"  # stored as the column of the partition
+DEFAULT = MOON(mu=1.0)
+TRAIN, TEST = 0, 1  # random streams of datasets with random transforms
+HINTS = Hints(
+    exists="resume=True resumes it, force=True replaces it, another out keeps it",
+    previous=(
+        "moonfl.federate with out='{run}', resume=True and previous=True resumes from the "
+        "previous checkpoint"
+    ),
+    restart=(
+        "moonfl.federate with out='{run}' and force=True instead of resume=True starts the run "
+        "again"
+    ),
+)
 
 
 def federate(
     model: ModelSource,
     parties: Parties,
     test: Data | Parties | None = None,
-    algorithm: FedAvg | str = USUAL,
+    algorithm: Algorithm | str = DEFAULT,
     rounds: int = 20,
     *,
     out: str | Path | None = None,
@@ -63,208 +80,256 @@ def federate(
     force: bool = False,
     workers: int | None = None,
     state_memory: int | None = None,
-    watch: api.Watch = lambda fact: None,
+    watch: Watch = ignore,
     **experiment: Any,
 ) -> Result:
-    """Train one model over parties that each have data of their own.
+    """Train one model over parties that each have their own data.
 
-    `model`: a module, a function that makes one (of nothing, or of the shape of a sample), or a name such as "mlp". A
-    module that gives features [B, F] is an encoder, and gets the projection head and the output layer; one that gives
-    (z, logits) is taken as it is. `parties`: in a list, or by name, each party's (x, y) as arrays, or its torch data
-    set. `test`: one test set, or a list or dict of one for each party; None: of each party's samples a share
-    (`holdout`) is held out. `algorithm`: a value such as moonfl.FedProx(mu=0.1), or a name; else MOON with mu=1.
-    `out`: the run directory; with `resume`, a run that is there goes on (with `previous` too, from its last checkpoint
-    but one), with `force` it is overwritten. Everything else is a setting of an Experiment, such as epochs=5,
-    lr=0.1, server=moonfl.Momentum().
+    `model`: a module, a function that builds one (called without arguments, or with the shape of a
+    sample), or a name such as "mlp". A module that returns features [B, F] is an encoder and gets
+    the projection head and the output layer; one that returns (z, logits) is used unchanged.
+    `parties`: a list or a dict by name; each party's (x, y) as arrays, or its torch dataset.
+    `test`: one test set, or a list or dict with one per party; None: a share of each party's
+    samples (`holdout`) is held out. `algorithm`: a value such as moonfl.FedProx(mu=0.1), or a
+    name; by default MOON with mu=1. `out`: the run directory; with `resume` an existing run is
+    resumed (with `previous` from the checkpoint before the newest), with `force` it is replaced.
+    All other arguments are settings of Experiment, such as epochs=5, lr=0.1,
+    server=moonfl.Momentum().
     """
-    names, own = _each(parties, "party")
+    _check_flags(out, resume=resume, previous=previous, force=force)
+    names, party_sets = _read_parties(parties, "party", TRAIN)
     exp = _experiment(model, len(names), algorithm, rounds, experiment)
-    task = replace(
-        make_task(exp, _read(model, names, own, test, exp.reading.classes), model), names=names
-    )
-    engine: dict[str, Any] = {
-        "workers": workers,
-        "state_memory": state_memory,
-        "task": task,
-        "watch": watch,
-    }
+    data = _federated_data(model, names, party_sets, test, exp)
+    task = build_task(exp, data, model=model)
+    options = Options(workers=workers, state_memory=state_memory, watch=watch)
+    with recovery_hints(HINTS, out):
+        if resume and out is not None and _holds_run(Path(out)):
+            return _resume(Path(out), exp, task, options, previous=previous)
+        return start_run(exp, out, force=force, task=task, options=options)
+
+
+def _check_flags(out: str | Path | None, *, resume: bool, previous: bool, force: bool) -> None:
+    """Refuse arguments that contradict each other."""
     if resume and out is None:
-        raise InputError("resume=True goes on with the run that out names; name it")
+        raise InputError("resume=True needs out, the directory of the run to resume")
     if previous and not resume:
-        raise InputError("previous=True goes with resume=True: it says from where")
+        raise InputError("previous=True needs resume=True")
     if force and resume:
+        raise InputError("resume=True resumes a run and force=True replaces it; use one of them")
+
+
+def _holds_run(out: Path) -> bool:
+    return holds_run(out) or is_being_replaced(out)
+
+
+def _resume(out: Path, exp: Experiment, task: Task, options: Options, *, previous: bool) -> Result:
+    """Resume the run in `out` if it has the same settings."""
+    if fingerprint(read_experiment(out)) != fingerprint(exp):
         raise InputError(
-            "resume=True goes on with a run and force=True overwrites it: give one of them"
+            f"{out} holds a run with other settings; choose another out, or omit resume"
         )
-    if out is not None and resume and (holds_run(Path(out)) or is_being_replaced(Path(out))):
-        if fingerprint(api.experiment_of(Path(out))) != fingerprint(exp):
-            raise InputError(
-                f"{out} holds a run with other settings; name another out, or leave resume out"
-            )
-        return api.resume(out, previous=previous, **engine)
-    return api.run(exp, out, force=force, **engine)
+    return resume_run(out, previous=previous, task=task, options=options)
 
 
 def _experiment(
-    model: ModelSource, parties: int, algorithm: FedAvg | str, rounds: int, given: dict[str, Any]
+    model: ModelSource,
+    parties: int,
+    algorithm: Algorithm | str,
+    rounds: int,
+    values: dict[str, Any],
 ) -> Experiment:
-    for key in given:
-        if key in SETTLED:
-            raise InputError(f"{key} means nothing here: federate takes the parties as they are")
-        if key not in settings.names(Experiment):
-            also = "and the settings of a method in its value, as algorithm=moonfl.MOON(mu=1)"
-            known = [name for name in settings.names(Experiment) if name not in SETTLED]
-            raise unknown("setting", key, known, also)
-    parts = {"algorithm": algorithm, **{part: given[part] for part in PARTS if part in given}}
-    built = {
-        part: settings.build(find_part(part, value), {}, f"{part}.")
-        if isinstance(value, str)
-        else value
-        for part, value in parts.items()
-    }
-    name = model if isinstance(model, str) else CUSTOM_MODEL
-    dealt = {
-        "dataset": "given",
-        "model": name,
+    """Return the experiment with these settings; `values` are the remaining arguments."""
+    for old, new in RENAMED.items():
+        if old in values:
+            notify(f"moonfl: the argument {old} is deprecated; use {new}")
+            values[new] = values.pop(old)
+    valid = [name for name in settings.names(Experiment) if name not in DETERMINED]
+    for key in values:
+        if key in DETERMINED:
+            raise InputError(f"{key} has no effect here: federate takes the parties as they are")
+        if key not in valid:
+            also = "settings of a method belong to its value: algorithm=moonfl.MOON(mu=1)"
+            raise unknown("setting", key, valid, also)
+    parts: dict[str, Any] = {"algorithm": algorithm}
+    parts |= {part: values[part] for part in PARTS if part in values}
+    for part, value in parts.items():
+        if isinstance(value, str):
+            parts[part] = settings.build(find_part(part, value), {}, f"{part}.")
+    determined = {
+        "dataset": CUSTOM_DATA,
+        "model": model if isinstance(model, str) else CUSTOM_MODEL,
         "partition": "column",
         "column": COLUMN,
         "parties": parties,
+        "rounds": rounds,
     }
-    return Experiment(**{**given, **dealt, "rounds": rounds, **built})
+    return Experiment(**{**values, **determined, **parts})
 
 
-class _Part(NamedTuple):
-    """One party's data, or a test set."""
+class _Set(NamedTuple):
+    """The samples of one party, or a test set."""
 
     where: str  # for messages
     x: NDArray[np.generic]
     y: NDArray[np.generic]
 
 
-def _read(
+def _federated_data(
     model: ModelSource,
     names: tuple[str, ...],
-    own: list[_Part],
+    party_sets: list[_Set],
     test: Data | Parties | None,
-    classes: tuple[str, ...],
-) -> Dataset:
-    """`classes`: where they are told; else those that occur."""
-    held: list[_Part] = []
-    test_columns: dict[str, NDArray[np.generic]] = {}
-    if isinstance(test, Mapping | list):
-        test_names, found = _each(test, "the test set of party", TEST)
-        if set(test_names) != set(names):
-            raise InputError(
-                f"test has the parties {', '.join(test_names)}, parties are {', '.join(names)}"
-            )
-        held = [found[test_names.index(name)] for name in names]
-        test_columns = {COLUMN: _whose(held)}
-    elif test is not None:
-        held = [_part("the test set", test, TEST)]
-    parts = [*own, *held]
-    for part in parts:
-        if part.x.shape[1:] != own[0].x.shape[1:]:
-            shapes = [list(p.x.shape[1:]) for p in (part, own[0])]
-            raise InputError(
-                f"{part.where} has samples of shape {shapes[0]}, {own[0].where} of {shapes[1]}"
-            )
-        if (part.x.dtype == np.uint8) != (own[0].x.dtype == np.uint8):
-            kinds = f"{part.x.dtype}, {own[0].where} of {own[0].x.dtype}"
-            raise InputError(
-                f"{part.where} has samples of {kinds}: bytes are pixels, others are not; give one of them"
-            )
-    classes = classes or infer_classes([p.y for p in parts])
-    whole = _takes_whole_numbers(model, parts, len(classes))
-    made = [
-        make_examples(f"{part.where}: ", part.x, part.y, classes, integers=whole) for part in parts
-    ]
-    train, kept = _together(made[: len(own)]), _together(made[len(own) :]) if held else None
-    preparation = default_preparation(train.x.dtype, len(train.x.shape) - 1)
-    return Dataset(train, kept, classes, preparation, {COLUMN: _whose(own)}, test_columns)
+    exp: Experiment,
+) -> FederatedData:
+    """Check the user's arrays and return them as federated data, with samples held out."""
+    test_sets = _read_test(test, names)
+    sets = [*party_sets, *test_sets]
+    for other in sets:
+        _check_like(other, party_sets[0])
+    classes = exp.reading.classes or infer_classes([s.y for s in sets])
+    token_ids = _takes_token_ids(model, sets, len(classes))
+    parts = [make_examples(f"{s.where}: ", s.x, s.y, classes, integers=token_ids) for s in sets]
+    train = _concatenate(parts[: len(names)])
+    if test_sets and exp.holdout is not None:
+        raise InputError("holdout=SHARE is for data without a test set; these data have one")
+    data = FederatedData(
+        train=train,
+        parts=_consecutive_parts(party_sets),
+        test=_concatenate(parts[len(names) :]) if test_sets else None,
+        classes=classes,
+        preparation=default_preparation(train.x.dtype, len(train.x.shape) - 1),
+        test_party=_owners(test_sets) if len(test_sets) > 1 or _is_by_party(test) else None,
+        names=names,
+    )
+    return hold_out(data, test=exp.holdout or HOLDOUT, validation=exp.validation)
 
 
-def _whose(parts: list[_Part]) -> NDArray[np.generic]:
-    """The number of its party for each sample."""
-    return np.repeat(np.arange(len(parts)), [len(part.y) for part in parts])
+def _is_by_party(test: object) -> bool:
+    """Return whether test sets are passed per party."""
+    return isinstance(test, Mapping | list)
 
 
-def _each(parties: Parties, what: str, kind: int = TRAIN) -> tuple[tuple[str, ...], list[_Part]]:
+def _read_test(test: Data | Parties | None, names: tuple[str, ...]) -> list[_Set]:
+    """Return the test sets in the order of the parties; one or none if they are not per party."""
+    if test is None:
+        return []
+    if not isinstance(test, Mapping | list):
+        return [_read_set("the test set", test, TEST)]
+    test_names, sets = _read_parties(test, "the test set of party", TEST)
+    if set(test_names) != set(names):
+        raise InputError(
+            f"test has the parties {', '.join(test_names)}, parties are {', '.join(names)}"
+        )
+    return [sets[test_names.index(name)] for name in names]
+
+
+def _check_like(other: _Set, first: _Set) -> None:
+    """Check that two sets have samples of the same shape and kind."""
+    if other.x.shape[1:] != first.x.shape[1:]:
+        raise InputError(
+            f"{other.where} has samples of shape {list(other.x.shape[1:])}, "
+            f"{first.where} of {list(first.x.shape[1:])}"
+        )
+    if (other.x.dtype == np.uint8) != (first.x.dtype == np.uint8):
+        raise InputError(
+            f"{other.where} has samples of type {other.x.dtype}, {first.where} of "
+            f"{first.x.dtype}: uint8 means pixels; use one type for all"
+        )
+
+
+def _consecutive_parts(sets: list[_Set]) -> dict[int, NDArray[np.int64]]:
+    """Return the indices of each party's samples after concatenation."""
+    ends = np.cumsum([len(s.y) for s in sets])
+    starts = [0, *ends[:-1]]
+    return {i: np.arange(starts[i], ends[i]) for i in range(len(sets))}
+
+
+def _owners(sets: list[_Set]) -> Tensor:
+    """Return the party of each sample after concatenation."""
+    sizes = [len(s.y) for s in sets]
+    return torch.from_numpy(np.repeat(np.arange(len(sets)), sizes))
+
+
+def _read_parties(
+    parties: Parties, description: str, stream: int
+) -> tuple[tuple[str, ...], list[_Set]]:
+    """Return the names of the parties and their data."""
     if not isinstance(parties, Mapping | Iterable):
         raise InputError(
-            f"parties is {type(parties).__name__}: give a list of (x, y), or a dict of them by name"
+            f"parties must be a list of (x, y), or a dict of them by name, got "
+            f"{type(parties).__name__}"
         )
-    by_name = (
-        parties
-        if isinstance(parties, Mapping)
-        else {str(i): data for i, data in enumerate(parties)}
-    )
-    if not by_name:
-        raise InputError("there are no parties: give a list of (x, y), or a dict of them by name")
-    names = tuple(str(name) for name in by_name)
+    items = parties.items() if isinstance(parties, Mapping) else enumerate(parties)
+    sets_by_name = [(str(name), data) for name, data in items]
+    if not sets_by_name:
+        raise InputError("there are no parties: pass a list of (x, y), or a dict of them by name")
+    names = tuple(name for name, _ in sets_by_name)
     check_names("a party", names)
-    return names, [
-        _part(f"{what} {name}", data, kind, i) for i, (name, data) in enumerate(by_name.items())
-    ]
+    sets = []
+    for i, (name, data) in enumerate(sets_by_name):
+        sets.append(_read_set(f"{description} {name}", data, stream, i))
+    return names, sets
 
 
-def _part(where: str, data: object, kind: int, number: int = 0) -> _Part:
+def _read_set(where: str, data: object, stream: int, number: int = 0) -> _Set:
+    """Return the arrays of one party or test set."""
     if isinstance(data, TorchDataset):
-        if not hasattr(data, "__len__") or isinstance(data, IterableDataset):
-            raise InputError(
-                f"{where}: a data set must have a length and give samples by number; "
-                f"{type(data).__name__} does not"
-            )
-        with seeds.seeded(
-            0, "augmentation", kind, number
-        ):  # by transforms: once, the same in every run
-            items = [data[i] for i in range(len(data))]
-        if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
-            raise InputError(f"{where}: a data set must give (x, y) for each sample")
-        try:
-            samples = (
-                torch.stack([torch.as_tensor(x) for x, _ in items]) if items else torch.empty(0)
-            )
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{where}: its samples make no array ({error}); give tensors of one shape"
-            ) from None
-        data = samples, [y.tolist() if isinstance(y, Tensor) else y for _, y in items]
+        data = _read_dataset(where, data, stream, number)
     if not isinstance(data, tuple) or len(data) != 2:
-        raise InputError(f"{where} is {type(data).__name__}; give (x, y) or a torch data set")
+        raise InputError(f"{where} must be (x, y) or a torch dataset, got {type(data).__name__}")
     try:
-        x, y = (
-            part.detach().cpu().numpy() if isinstance(part, Tensor) else _plain(part)
-            for part in data
-        )
+        x, y = (_as_array(values) for values in data)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
     if x.ndim == 0 or len(x) == 0:
         raise InputError(f"{where} has no samples")
-    return _Part(where, x, y)
+    return _Set(where, x, y)
 
 
-def _plain(values: object) -> NDArray[np.generic]:
-    """An array of objects, as pandas gives for words, is what it holds, if it holds one kind."""
+def _read_dataset(
+    where: str, data: TorchDataset[Any], stream: int, number: int
+) -> tuple[Tensor, list[Any]]:
+    """Return the samples and labels of a torch dataset; random transforms are applied once."""
+    if not hasattr(data, "__len__") or isinstance(data, IterableDataset):
+        raise InputError(
+            f"{where}: a dataset must have a length and return samples by index; "
+            f"{type(data).__name__} does not"
+        )
+    with seeds.seeded(0, "augmentation", stream, number):  # the same samples in every run
+        items = [data[i] for i in range(len(data))]
+    if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
+        raise InputError(f"{where}: a dataset must return (x, y) for each sample")
+    try:
+        samples = torch.stack([torch.as_tensor(x) for x, _ in items]) if items else torch.empty(0)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{where}: its samples cannot be stacked ({error}); return tensors of one shape"
+        ) from None
+    labels = [y.tolist() if isinstance(y, Tensor) else y for _, y in items]
+    return samples, labels
+
+
+def _as_array(values: object) -> NDArray[np.generic]:
+    """Return values as an array; an array of objects becomes one of the type that it holds."""
+    if isinstance(values, Tensor):
+        return values.detach().cpu().numpy()
     if np.ma.is_masked(values):
-        raise ValueError("some of its values are masked; fill them in, or leave their samples out")
-    found = np.asarray(values)
-    if found.dtype != object or found.size == 0:
-        return found
-    made = np.array(found.tolist())
-    return (
-        made
-        if made.dtype.kind != "U" or all(isinstance(value, str) for value in found.flat)
-        else found
-    )
+        raise ValueError("some values are masked; fill them in, or leave their samples out")
+    array = np.asarray(values)
+    if array.dtype != object or array.size == 0:
+        return array
+    converted = np.array(array.tolist())
+    if converted.dtype.kind == "U" and not all(isinstance(value, str) for value in array.flat):
+        return array
+    return converted
 
 
-def _takes_whole_numbers(model: ModelSource, parts: list[_Part], classes: int) -> bool:
-    """Whether the samples are whole numbers and the model wants them so, as one that looks them up does."""
-    if isinstance(model, str) or not all(
-        part.x.dtype.kind in "iu" and part.x.dtype != np.uint8 for part in parts
-    ):
+def _takes_token_ids(model: ModelSource, sets: list[_Set], classes: int) -> bool:
+    """Return whether the samples are integers and the model uses them as token ids."""
+    are_integers = all(s.x.dtype.kind in "iu" and s.x.dtype != np.uint8 for s in sets)
+    if isinstance(model, str) or not are_integers:
         return False
-    shape = parts[0].x.shape[1:]
+    shape = sets[0].x.shape[1:]
     encoder = tree.build_module(lambda: make_encoder(model, shape))
     try:
         probe(encoder, shape, torch.int64, classes)
@@ -273,7 +338,6 @@ def _takes_whole_numbers(model: ModelSource, parts: list[_Part], classes: int) -
     return not uses_fractions(encoder, shape)
 
 
-def _together(parts: list[Examples]) -> Examples:
-    return Examples(
-        torch.cat([x for x, _ in parts if isinstance(x, Tensor)]), torch.cat([y for _, y in parts])
-    )
+def _concatenate(parts: list[Examples]) -> Examples:
+    x = torch.cat([part.x for part in parts if isinstance(part.x, Tensor)])
+    return Examples(x, torch.cat([part.y for part in parts]))

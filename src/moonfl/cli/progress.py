@@ -7,7 +7,7 @@ from types import TracebackType
 from tqdm import tqdm
 
 from ..errors import notify
-from ..runs.directory import Fact
+from ..runs.schema import RoundRecord
 
 
 def on_terminal() -> bool:
@@ -38,16 +38,16 @@ class Progress:
         if self.bar is not None:
             self.bar.close()
 
-    def __call__(self, record: Fact) -> None:
+    def __call__(self, record: RoundRecord) -> None:
         """Show the metrics of a round."""
-        accuracy = f"accuracy {100 * record['accuracy']:.1f} %"
+        accuracy = f"accuracy {100 * record.accuracy:.1f} %"
         if self.bar is None:
             notify(
-                f"round {record['round']}/{self.rounds}  {accuracy}  loss {record['loss']:.3f}  "
-                f"{record['seconds']:.1f} s"
+                f"round {record.round}/{self.rounds}  {accuracy}  loss {record.loss:.3f}  "
+                f"{record.seconds:.1f} s"
             )
             return
         if self.bar.n == 0:  # a resumed run: earlier rounds must not count for the speed
-            self.bar.initial = self.bar.n = record["round"] - 1
+            self.bar.initial = self.bar.n = record.round - 1
         self.bar.set_postfix_str(accuracy, refresh=False)
         self.bar.update()

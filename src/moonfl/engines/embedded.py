@@ -26,7 +26,7 @@ class Embedded:
             state = self.states.load(i, before=t)
             with one_thread():
                 update, new_state = local_update(
-                    self.exp, self.task, self.bench, server, state, i, t
+                    self.exp, self.task, self.bench, server, state=state, party=i, t=t
                 )
             self.states.save(i, t, new_state)
             updates.append(self.states.store_update(update))

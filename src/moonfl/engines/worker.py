@@ -138,7 +138,13 @@ class Worker:
             shared=tree.select_prefix("shared", self.common),
         )
         update, new_state = local_update(
-            self.exp, self.task, self.bench, server, state, job.party, job.round
+            self.exp,
+            self.task,
+            self.bench,
+            server,
+            state=state,
+            party=job.party,
+            t=job.round,
         )
         tensors = {
             "params": update.params,

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import torch
 
-from ..api.experiments import experiment_of
 from ..data.augment import default_preparation
 from ..data.base import Dataset
 from ..data.datasets import load, source
 from ..data.locations import directory
 from ..errors import InputError, notify, quoted
 from ..experiment import CUSTOM_MODEL, Experiment
-from ..runs import checkpoint, stopping
-from ..runs.directory import CHECKPOINT, PARTITION, Fact, read_rounds
+from ..runs import checkpoint
+from ..runs.directory import CHECKPOINT, PARTITION, read_experiment, read_rounds
 from ..runs.recorder import GLOBAL, Result
+from ..runs.schema import RoundRecord
+from ..runs.stopping import selected_round
 from ..task import make_builder
 from ..trained_model import Blueprint
 from ..types import Params, State
@@ -23,7 +24,7 @@ from .weights import Artifact, sample
 
 def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None) -> Artifact:
     """A model of the newest checkpoint."""
-    exp = experiment_of(run, device="cpu")
+    exp = read_experiment(run, device="cpu")
     if exp.model == CUSTOM_MODEL:
         raise InputError(
             f"{run} is a run of a model that was given in Python and is not in the directory; "
@@ -35,7 +36,7 @@ def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None)
             f"{run} has no checkpoint: no round of it is done; `moonfl resume {quoted(run)}` goes on with it"
         )
     facts = read_rounds(run, found.rounds)
-    chosen = exp.algorithm.deployed(found.chosen) if found.chosen is not None else None
+    chosen = exp.algorithm.deployed(found.selected) if found.selected is not None else None
     models, fact = (
         best_of(facts, chosen) if best else (exp.algorithm.deployed(found.server), facts[-1])
     )
@@ -51,9 +52,9 @@ def of_result(result: Result, party: int | None, best: bool) -> Artifact:
     return Artifact(result.experiment, result.blueprint, params, name, fact, best)
 
 
-def best_of(facts: list[Fact], models: State | None) -> tuple[State, Fact]:
+def best_of(facts: list[RoundRecord], models: State | None) -> tuple[State, RoundRecord]:
     """The models of the round that is best on the validation samples, and what is recorded of it."""
-    fact = stopping.chosen(facts)
+    fact = selected_round(facts)
     if fact is None or models is None:
         raise InputError(
             "this run has chosen no round: one with validation=SHARE keeps its best; without --best (best=True) the "

@@ -15,6 +15,7 @@ from ..data.augment import Preparation
 from ..errors import InputError
 from ..experiment import CUSTOM_MODEL, Experiment, part_name, to_dict
 from ..models.encoders import ModelSource
+from ..runs.schema import RoundRecord
 from ..task import make_builder
 from ..trained_model import Blueprint, TrainedModel, describe
 from ..types import Params
@@ -35,7 +36,7 @@ class Artifact:
     blueprint: Blueprint
     params: Params
     name: str  # global, or whose: party0
-    fact: dict[str, Any]  # what is recorded of the round it is of
+    fact: RoundRecord  # what is recorded of the round it is of
     best: bool = False  # that round is the best on the validation samples, not the last
 
     @property
@@ -47,8 +48,8 @@ class Artifact:
             if self.best
             else f" of {most}{self.experiment.rounds}"
         )
-        round = f"round {self.fact['round']}{which}"
-        accuracy = self.fact.get("accuracies", {}).get(self.name, self.fact["accuracy"])
+        round = f"round {self.fact.round}{which}"
+        accuracy = (self.fact.accuracies or {}).get(self.name, self.fact.accuracy)
         whose = (
             f"party {self.name.removeprefix('party')}'s"
             if self.name.startswith("party")
@@ -72,7 +73,7 @@ def write(path: Path, artifact: Artifact) -> None:
     head = {
         "version": metadata.version("moonfl"),
         "name": artifact.name,
-        "round": artifact.fact["round"],
+        "round": artifact.fact.round,
         "experiment": settings,
         "shape": made.shape,
         "dtype": str(made.dtype),

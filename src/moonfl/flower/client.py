@@ -137,7 +137,13 @@ def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     workbench = Workbench(site.task.build)
     with one_thread():
         update, new_state = local_update(
-            exp, site.task, workbench, server, state, site.party, request.round
+            exp,
+            site.task,
+            workbench,
+            server,
+            state=state,
+            party=site.party,
+            t=request.round,
         )
     states.save(site.party, request.round, new_state, request.accepted)
     return pack_update(update, request.round, site.sha256())

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from ..api import experiments as api
 from ..errors import InputError, Interrupted, RunError, notify
 from ..experiment import Experiment, from_toml, read_toml
 from ..runs.directory import holds_run
+from ..runs.recorder import Watch
 from .init import CONNECTION, DEPLOYMENT_FILE, check_path, write_connection
 from .protocol import parse_event
 from .server import FAILURES, SERVER_DEVICE
@@ -39,7 +39,7 @@ def read_experiment(folder: Path) -> Experiment:
     return from_toml(folder / "app" / "experiment.toml", SERVER_DEVICE)
 
 
-def run(folder: Path, out: Path, changes: dict[str, Any], watch: api.Watch) -> str:
+def run(folder: Path, out: Path, changes: dict[str, Any], watch: Watch) -> str:
     """Start a run, follow it to its end and return its summary.
 
     `changes` override values of [tool.flwr.app.config] in the app's pyproject.toml.
@@ -102,7 +102,7 @@ def find_server(folder: Path) -> str:
 class RunLog:
     """The log of a run as Flower streams it."""
 
-    watch: api.Watch
+    watch: Watch
     number: str = ""  # Flower's id of the run
     tail: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=TAIL))
 

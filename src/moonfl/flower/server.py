@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from flwr.app import Context
 from flwr.clientapp import ClientApp
@@ -24,12 +23,11 @@ from ..data.datasets import source
 from ..data.moments import mean_and_std
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
-from ..experiment import Experiment, from_toml
+from ..experiment import Experiment, fingerprint, from_toml
 from ..models.encoders import ENCODERS
 from ..runs import schema
-from ..runs.checkpoint import fingerprint
-from ..runs.directory import PARTITION
-from ..runs.recorder import Result
+from ..runs.directory import PARTITION, read_experiment
+from ..runs.recorder import Result, Watch
 from ..runs.states import States
 from ..runs.summary import summarise_result
 from ..task import Task, check_model, hash_examples, make_builder
@@ -55,10 +53,10 @@ class SiteTask(Task):
     run: str = ""
     sites: tuple[schema.SiteRecord, ...] = ()
 
-    def partition_record(self) -> dict[str, Any]:
+    def partition_record(self) -> schema.PartitionRecord:
         """Return the sites' descriptions, with a hash that tells whether the data are unchanged."""
         hashes = "".join(site.sha256 for site in self.sites)
-        record = schema.PartitionRecord(
+        return schema.PartitionRecord(
             classes=list(self.classes),
             counts=[site.counts for site in self.sites],
             names=list(self.names),
@@ -67,8 +65,6 @@ class SiteTask(Task):
             sites=list(self.sites),
             test=hash_test_set(self.test),
         )
-        values: dict[str, Any] = msgspec.to_builtins(record)
-        return values
 
 
 def server_app(experiment: Path) -> ServerApp:
@@ -77,8 +73,8 @@ def server_app(experiment: Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        def watch(record: dict[str, Any]) -> None:
-            emit(RunEvent(round=msgspec.convert(record, schema.RoundRecord)))
+        def watch(record: schema.RoundRecord) -> None:
+            emit(RunEvent(round=record))
 
         try:
             exp = from_toml(experiment, SERVER_DEVICE)
@@ -118,7 +114,7 @@ def site_app(experiment: Path) -> ClientApp:
     return client_app(make_site)
 
 
-def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: api.Watch) -> Result:
+def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> Result:
     """Run an experiment over all sites, or resume a run with those that are connected."""
     rules = check_config(exp, config)
     out = Path(config["out"])
@@ -230,7 +226,7 @@ def make_task(exp: Experiment, membership: Membership, run: str, test: Dataset |
             f"the sites have samples of type {sites[0].dtype}; only bytes and float32 are known here"
         )
     network = make_builder(exp, shape, dtype, len(classes))
-    check_model(network, exp.model not in ENCODERS)
+    check_model(network, is_factory=exp.model not in ENCODERS)
     try:
         shared = (
             mean_and_std([read_moments(facts) for facts in sites], shape)
@@ -273,7 +269,7 @@ def make_task(exp: Experiment, membership: Membership, run: str, test: Dataset |
 
 def read_stored(out: Path, exp: Experiment) -> schema.PartitionRecord:
     """Return what a run over sites stored about them when it started."""
-    if fingerprint(api.experiment_of(out)) != fingerprint(exp):
+    if fingerprint(read_experiment(out)) != fingerprint(exp):
         raise InputError(f"{out} is a run of another experiment than app/experiment.toml")
     path = out / PARTITION
     try:

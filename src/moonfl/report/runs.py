@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
-from ..runs import stopping
+from ..runs.schema import RoundRecord, convert
+from ..runs.stopping import is_finished
 from . import run_checks
 from .run_checks import Fact
 from .run_files import read_json, read_rounds, read_toml
@@ -35,9 +36,8 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return stopping.finished(
-            int(self.settings["rounds"]), self.settings.get("patience"), self.rounds
-        )
+        records = convert(self.rounds, list[RoundRecord], str(self.path))
+        return is_finished(int(self.settings["rounds"]), self.settings.get("patience"), records)
 
     @property
     def shortfall(self) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.stopping import chosen
+from ..runs.schema import RoundRecord, convert
+from ..runs.stopping import selected_round
 from .groups import Group
 from .run_checks import Fact
 from .tables import MeanStd
@@ -48,9 +49,12 @@ def at_end(g: Group, key: str) -> MeanStd | None:
 
 def of_chosen(g: Group) -> MeanStd | None:
     """Test accuracy of the round that validation samples choose."""
-    return mean_std(
-        fact["accuracy"] for rounds in g.counted() if (fact := chosen(rounds)) is not None
-    )
+    accuracies = []
+    for rounds in g.counted():
+        record = selected_round(convert(rounds, list[RoundRecord], "rounds"))
+        if record is not None:
+            accuracies.append(record.accuracy)
+    return mean_std(accuracies)
 
 
 def bests(g: Group) -> list[tuple[float, int]]:

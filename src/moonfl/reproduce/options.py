@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..api import experiments as api
 from ..errors import unknown
 from ..experiment import Experiment
+from ..runs.recorder import Watch
 from .targets import DATASETS, TARGETS, Entry, Target, shrink
 
 
-def silent(rounds: int) -> contextlib.AbstractContextManager[api.Watch]:
+def silent(rounds: int) -> contextlib.AbstractContextManager[Watch]:
     """Return a progress display that shows nothing."""
     return contextlib.nullcontext(lambda record: None)
 
@@ -30,7 +30,7 @@ class Options:
     small: bool = False  # seconds instead of hours, on digits
     workers: int | None = None
     # returns the progress display of a run with so many rounds
-    progress: Callable[[int], contextlib.AbstractContextManager[api.Watch]] = silent
+    progress: Callable[[int], contextlib.AbstractContextManager[Watch]] = silent
 
 
 def check_dataset(options: Options) -> None:

@@ -1,8 +1,10 @@
-"""What a report wants to know of the models at the end of a run, computed while they are at hand."""
+"""Final analysis of a run for its report: confusion matrix, parties compared, t-SNE of z.
+
+It is computed after the last round, while the models of the parties are in memory.
+"""
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,139 +16,143 @@ from .. import seeds, tree
 from ..data.base import Examples
 from ..experiment import Experiment
 from ..local import Workbench
-from ..seeds import one_thread
 from ..task import EVALUATION_BATCH, Task
 from ..types import Output, Params, Server, Update
+from .schema import Embedding, FinalParty, FinalRecord
 
-LOOKED_AT = 10_000  # training samples of all parties together that their accuracy is taken over
-ROUNDING = 1e-6  # of float32: what varies by less, relative to its size, does not vary
-TINY = 1e-15  # squares of what is smaller are 0 in float32, or have lost digits
-POINTS = 400  # test samples in a t-SNE figure, and behind a similarity
+PARTY_SAMPLES = 10_000  # training samples, over all parties, for the accuracy of the parties
+ROUNDING = 1e-6  # relative to its size, float32 values that vary by less are constant
+TINY = 1e-15  # squares of smaller values underflow in float32
+POINTS = 400  # test samples in a t-SNE figure and for similarities
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is analysed: the models of a finished run, and a sample of test rows."""
+
+    exp: Experiment
+    task: Task
+    server: Server
+    models: dict[str, Params]  # those that are evaluated
+    workbench: Workbench
+    rows: Tensor  # sampled test rows
+
+    def model(self, params: Params) -> nn.Module:
+        """Return a model with these parameters; it is valid until the next call."""
+        self.workbench.clear()
+        return self.workbench.module(params).eval()
+
+    def representations(self, params: Params) -> Tensor:
+        """Return z of the sampled test rows under a model."""
+        return _outputs(self.task, self.model(params), self.task.test, self.rows).z
 
 
 @torch.no_grad()
-def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) -> dict[str, Any]:
-    """Confusion on the test set, each party's accuracy and drift, and a t-SNE of z under the global model and under
-    the first party's last one.
+def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) -> FinalRecord:
+    """Return the confusion matrix, accuracy and drift of each party, and a t-SNE of z.
 
-    Where there is one model per party (SOLO), confusions are summed, a party is judged by its own model, and the t-SNE
-    is of the first.
+    The t-SNE shows z under the global model and under the last model of the first party. With one
+    model per party (SOLO), confusion matrices are summed, each party is evaluated with its own
+    model, and the t-SNE is of the first.
     """
-    if (
-        len(task.test.y) == 0
-    ):  # the sites judge the model, and what they say is in the facts of each round
-        return {}
-    models, bench = exp.algorithm.deployed(server), Workbench(task.build)
-    some = _sample(len(task.test.y), POINTS, exp.seed)
-    with one_thread(), seeds.seeded(exp.seed, "analysis"):
-        confusion = sum(_confusion(task, _model(bench, params)) for params in models.values())
-        first = _model(bench, next(iter(models.values())))
-        z = _run(task, first, task.test, some).z
-        trained = [update for update in updates if update.num_steps > 0]
-        local = (
-            z if not trained else _run(task, _model(bench, _whole(trained[0])), task.test, some).z
-        )
-        parties = [
-            _party(exp, task, bench, server, update, some, z) for update in trained if task.parties
-        ]
-    return {
-        "confusion": np.asarray(confusion).tolist(),
-        "parties": parties,
-        "tsne": {
-            "points": tsne(z.cpu().numpy()),
-            "labels": task.test.y[some].tolist(),
-            "local": tsne(local.cpu().numpy()),
-        },
-    }
-
-
-def _party(
-    exp: Experiment,
-    task: Task,
-    bench: Workbench,
-    server: Server,
-    update: Update,
-    some: Tensor,
-    z: Tensor,
-) -> dict[str, Any]:
-    """The party's accuracy on its own data; how far its last model is from the global one, in weights and in z."""
-    models, data = exp.algorithm.deployed(server), task.parties[update.party]
-    fact: dict[str, Any] = {
-        "party": update.party,
-        "samples": update.num_samples,
-        "similarity": None,
-        "distance": None,
-    }
-    model = _model(bench, models.get("global") or models[f"party{update.party}"])
-    rows = _sample(len(data.y), max(1, LOOKED_AT // exp.parties), exp.seed)
-    fact["accuracy"] = float(
-        (_run(task, model, data, rows).logits.argmax(dim=1) == data.y[rows]).cpu().double().mean()
+    if len(task.test.y) == 0:  # Flower sites evaluate; their results are in the round records
+        return FinalRecord()
+    rows = _sample(len(task.test.y), POINTS, exp.seed)
+    models = exp.algorithm.deployed(server)
+    subject = Subject(
+        exp=exp,
+        task=task,
+        server=server,
+        models=models,
+        workbench=Workbench(task.build),
+        rows=rows,
     )
-    if "global" in models:
-        local = _run(task, _model(bench, _whole(update)), task.test, some).z
+    trained = [update for update in updates if update.num_steps > 0]
+    with seeds.one_thread(), seeds.seeded(exp.seed, "analysis"):
+        confusion = sum(_confusion(task, subject.model(params)) for params in models.values())
+        z = subject.representations(next(iter(models.values())))
+        local = subject.representations(_model_of(trained[0])) if trained else z
+        parties = [_party(subject, update, z) for update in trained] if task.parties else []
+    return FinalRecord(
+        confusion=np.asarray(confusion).tolist(),
+        parties=parties,
+        tsne=Embedding(
+            points=tsne(z.cpu().numpy()),
+            labels=task.test.y[rows].tolist(),
+            local=tsne(local.cpu().numpy()),
+        ),
+    )
+
+
+def _party(subject: Subject, update: Update, z: Tensor) -> FinalParty:
+    """Return a party's accuracy on its own data and the distance of its model to the global one."""
+    task = subject.task
+    data = task.parties[update.party]
+    params = subject.models.get("global") or subject.models[f"party{update.party}"]
+    rows = _sample(len(data.y), max(1, PARTY_SAMPLES // subject.exp.parties), subject.exp.seed)
+    predicted = _outputs(task, subject.model(params), data, rows).logits.argmax(dim=1)
+    record = FinalParty(
+        party=update.party,
+        samples=update.num_samples,
+        accuracy=float((predicted == data.y[rows]).cpu().double().mean()),
+    )
+    if "global" in subject.models:
+        local = subject.representations(_model_of(update))
         similarity = float(F.cosine_similarity(local, z).mean())
-        fact["similarity"] = similarity if math.isfinite(similarity) else None
-        fact["distance"] = tree.norm(tree.sub(server.params, update.params))
-    return fact
+        record.similarity = similarity if math.isfinite(similarity) else None
+        record.distance = tree.norm(tree.sub(subject.server.params, update.params))
+    return record
 
 
-def tsne(z: NDArray[np.float32]) -> list[list[float]]:
-    """Two dimensions that keep neighbours together; the same points every time.
+def tsne(z: NDArray[np.float32]) -> list[tuple[float, float]]:
+    """Return a deterministic two-dimensional t-SNE embedding.
 
-    In one thread: few points need no more, and on a busy machine OpenMP's threads wait for each other for minutes.
-    Where nothing varies, as when all units are dead, or squares of distances are 0, scikit-learn divides by 0 and ends
-    the process.
+    It uses one thread: OpenMP's threads wait for each other for minutes on a busy machine. Where
+    nothing varies (dead units) or squared distances underflow, scikit-learn would divide by 0 and
+    end the process.
     """
-    from sklearn.manifold import TSNE  # slow to import, and needed once in a run
+    from sklearn.manifold import TSNE  # slow to import, and needed once per run
     from threadpoolctl import threadpool_limits
 
-    if (
-        len(z) < 4
-        or not np.isfinite(z).all()
-        or np.ptp(z, axis=0).max() <= ROUNDING * np.abs(z).max()
-    ):
-        return [[0.0, 0.0] for _ in z]
-    if np.abs(z).max() < TINY:
-        z = z / np.abs(z).max()
+    largest = np.abs(z).max(initial=0)
+    is_constant = len(z) < 4 or np.ptp(z, axis=0).max() <= ROUNDING * largest
+    if is_constant or not np.isfinite(z).all():
+        return [(0.0, 0.0) for _ in z]
+    if largest < TINY:
+        z = z / largest
     z = np.pad(z, ((0, 0), (0, max(0, 2 - z.shape[1]))))
+    perplexity = min(30, (len(z) - 1) // 3)
     with threadpool_limits(1):
-        made = TSNE(
-            perplexity=min(30, (len(z) - 1) // 3), init="pca", random_state=0
-        ).fit_transform(z)
-    return [[round(float(a), 2) for a in point] for point in made]
+        points = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(z)
+    return [(round(float(a), 2), round(float(b), 2)) for a, b in points]
 
 
-def _whole(update: Update) -> Params:
+def _model_of(update: Update) -> Params:
     return {**update.params, **update.buffers}
 
 
-def _model(bench: Workbench, params: Params) -> nn.Module:
-    bench.clear()
-    return bench.module(params).eval()
+def _sample(count: int, size: int, seed: int) -> Tensor:
+    """Return up to `size` of `count` rows in ascending order."""
+    order = torch.randperm(count, generator=seeds.rng(seed, "analysis"))
+    return order[:size].sort().values
 
 
-def _sample(count: int, most: int, seed: int) -> Tensor:
-    """Up to `most` of `count` rows, ascending."""
-    return torch.randperm(count, generator=seeds.rng(seed, "analysis"))[:most].sort().values
-
-
-def _run(task: Task, model: nn.Module, data: Examples, rows: Tensor) -> Output:
-    rows = rows.to(data.y.device)
-    parts = [model(task.preparation.batch(data.x, part)) for part in rows.split(EVALUATION_BATCH)]
-    return Output(*(torch.cat(part) for part in zip(*parts, strict=True)))
+def _outputs(task: Task, model: nn.Module, data: Examples, rows: Tensor) -> Output:
+    """Return the model's outputs for these rows."""
+    chunks = rows.to(data.y.device).split(EVALUATION_BATCH)
+    parts = [model(task.preparation.batch(data.x, chunk)) for chunk in chunks]
+    z = torch.cat([part.z for part in parts])
+    logits = torch.cat([part.logits for part in parts])
+    return Output(z, logits)
 
 
 def _confusion(task: Task, model: nn.Module) -> NDArray[np.int64]:
-    """Test samples by true class (row) and predicted class (column)."""
-    classes, counts = len(task.classes), np.zeros(len(task.classes) ** 2, dtype=np.int64)
-    for predicted, true in _predictions(task, model):
-        counts += np.bincount((true * classes + predicted).cpu().numpy(), minlength=classes**2)
-    return counts.reshape(classes, classes)
-
-
-def _predictions(task: Task, model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
+    """Return the number of test samples by true class (row) and predicted class (column)."""
+    classes = len(task.classes)
+    counts = np.zeros(classes**2, dtype=np.int64)
     for rows in torch.arange(len(task.test.y)).split(EVALUATION_BATCH):
-        yield (
-            _run(task, model, task.test, rows).logits.argmax(dim=1),
-            task.test.y[rows.to(task.test.y.device)],
-        )
+        predicted = _outputs(task, model, task.test, rows).logits.argmax(dim=1)
+        true = task.test.y[rows.to(task.test.y.device)]
+        cells = (true * classes + predicted).cpu().numpy()
+        counts += np.bincount(cells, minlength=classes**2)
+    return counts.reshape(classes, classes)

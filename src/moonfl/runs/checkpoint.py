@@ -1,227 +1,237 @@
-"""Checkpoints: what a run needs to go on to the same bits after any end.
+"""Checkpoints: what a run needs to resume bit-identically after any interruption.
 
-A checkpoint is an index, `round-N.json`, that names the server's file and each party's with their hashes. Files are
-written first and the index last, so that a checkpoint is there whole or not at all. The newest and the one before are
-kept. All randomness comes from (seed, purpose, round, party), so there is no generator to save.
+Why a crash loses nothing: the files of a checkpoint are written first (the server's by this module,
+the party states by states.py), each atomically. The index `round-N.json`, which names them with
+their hashes, is written last. A checkpoint therefore exists completely or not at all. The newest
+two are kept. All randomness derives from (seed, purpose, round, party), so there is no generator
+to save.
 """
 
-import contextlib
 import hashlib
-import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import safetensors
 
 from .. import tree
-from ..errors import InputError, quoted
-from ..experiment import Experiment, read_toml, to_toml
+from ..errors import DamagedRunError, InputError
+from ..experiment import Experiment, fingerprint
 from ..types import Server, State
 from .files import write_atomically
+from .schema import CheckpointIndex, FileEntry, StateEntry, decode, encode
 from .states import States
 from .tensor_files import load, save
 
 FORMAT = 1
-GO_BACK = (
-    "`moonfl flower run DEPLOYMENT --resume --out {run} --previous`",
-    "moonfl.federate with out={path!r}, resume=True and previous=True",
-    "`moonfl resume {run} --previous`",
-)
-START_AGAIN = (
-    "`moonfl flower run DEPLOYMENT` with another --out",
-    "moonfl.federate with out={path!r} and force=True in place of resume=True",
-    "`moonfl run {settings} --out {run} --force`",
-)
-STATES = ("shared", "memory", "step")  # of a Server, in its order
+PREFIXES = {"shared": "shared", "memory": "memory", "optimizer_state": "step"}  # field -> prefix
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The end of a round: how many are done, the server, and where each party's state is."""
+    """The end of a round: number of finished rounds, the server, and the files of party states."""
 
     rounds: int
     server: Server
-    parties: dict[int, tuple[int, Path | None]]
-    chosen: Server | None  # after the round that was chosen by then, where there is a choice
+    parties: dict[int, tuple[int, Path | None]]  # party -> its last round, its state file
+    selected: Server | None  # the server after the selected round, if rounds are validated
 
 
 def write(
-    folder: Path, exp: Experiment, rounds: int, server: Server, states: States, chosen: int | None
+    folder: Path,
+    exp: Experiment,
+    rounds: int,
+    server: Server,
+    *,
+    states: States,
+    selected: int | None,
 ) -> None:
-    """The checkpoint after `rounds` rounds, `chosen` the best of them; what neither it nor the one before names is
-    removed."""
-    save(folder / _name(rounds), _flat(server))
-    known = {name: hash for index in indexes(folder)[:1] for name, hash in _files(index).items()}
-    parties: dict[str, dict[str, Any]] = {}
-    for i, (t, file) in states.newest().items():
-        named = {"file": file.name, "sha256": known.get(file.name) or _hash(file)} if file else {}
-        parties[str(i)] = {"round": t, **named}
-    known[_name(rounds)] = _hash(folder / _name(rounds))
-    index = {"format": FORMAT, "experiment": fingerprint(exp), "rounds": rounds, "parties": parties}
-    for key, number in (("server", rounds), ("chosen", chosen)):
-        if number is not None:
-            name = _name(number)
-            index[key] = {"file": name, "sha256": known.get(name) or _hash(folder / name)}
-    write_atomically(folder / f"round-{rounds}.json", json.dumps(index))
-    _sweep(folder)
+    """Write the checkpoint after `rounds` rounds; `selected` is the best of them on validation data.
+
+    Files that neither this nor the previous checkpoint names are removed.
+    """
+    save(folder / server_file(rounds), to_state(server))
+    known = {name: sha256 for path in indexes(folder)[:1] for name, sha256 in _files(path).items()}
+
+    def entry(path: Path) -> FileEntry:
+        return FileEntry(file=path.name, sha256=known.get(path.name) or _hash(path))
+
+    known[server_file(rounds)] = _hash(folder / server_file(rounds))
+    parties = {}
+    for party, (t, path) in states.newest().items():
+        state = StateEntry(round=t)
+        if path is not None:
+            file = entry(path)
+            state = StateEntry(round=t, file=file.file, sha256=file.sha256)
+        parties[str(party)] = state
+    index = CheckpointIndex(
+        format=FORMAT,
+        experiment=fingerprint(exp),
+        rounds=rounds,
+        parties=parties,
+        server=entry(folder / server_file(rounds)),
+        chosen=None if selected is None else entry(folder / server_file(selected)),
+    )
+    write_atomically(folder / f"round-{rounds}.json", encode(index))
+    _remove_unnamed(folder)
 
 
 def read(folder: Path, exp: Experiment, previous: bool = False) -> Checkpoint | None:
-    """The newest checkpoint, or the one before it; None where there is none yet. A damaged one is refused."""
-    found = indexes(folder)
-    if len(found) < 1 + previous:
-        if previous:
-            raise InputError(f"{folder} holds no checkpoint before the newest")
+    """Read the newest checkpoint, or the one before it; None if there is none yet.
+
+    A damaged checkpoint is refused.
+    """
+    paths = indexes(folder)
+    if previous and len(paths) < 2:
+        raise InputError(f"{folder} holds no checkpoint before the newest one")
+    if not paths:
         return None
-    path = found[previous]
     try:
-        index = _index(path, exp)
-        parties = {
-            int(i): (int(of["round"]), _checked(folder, of)) for i, of in index["parties"].items()
-        }
-        server = _server(load(_checked(folder, index["server"]) or path))
-        chosen = (
-            _server(load(_checked(folder, index["chosen"]) or path)) if "chosen" in index else None
-        )
-        return Checkpoint(int(index["rounds"]), server, parties, chosen)
-    except _DamageError as error:
-        raise InputError(f"{error}; {_way_out(folder, exp, found, previous)}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError):
-        raise InputError(
-            f"{path} is not a checkpoint's index; {_way_out(folder, exp, found, previous)}"
-        ) from None
+        return _read(folder, paths[previous], exp)
+    except InputError as error:
+        has_previous = not previous and len(paths) > 1 and _is_usable(paths[1], exp)
+        raise DamagedRunError(str(error), has_previous) from None
 
 
-def forget_after(folder: Path, rounds: int) -> None:
-    """Checkpoints of later rounds are void."""
+def _read(folder: Path, path: Path, exp: Experiment) -> Checkpoint:
+    """Read the checkpoint of an index; every file must have the hash that the index names."""
+    index = _index(path, exp)
+    parties = {}
+    for party, entry in index.parties.items():
+        parties[_party_number(party, path)] = (entry.round, _state_path(folder, entry))
+    return Checkpoint(
+        rounds=index.rounds,
+        server=_read_server(folder, index.server),
+        parties=parties,
+        selected=None if index.chosen is None else _read_server(folder, index.chosen),
+    )
+
+
+def discard_after(folder: Path, rounds: int) -> None:
+    """Remove the checkpoints of later rounds."""
     for path in indexes(folder):
-        if int(path.stem.removeprefix("round-")) > rounds:
+        if _round_number(path) > rounds:
             path.unlink()
 
 
 def indexes(folder: Path) -> list[Path]:
-    """The newest first."""
-    numbered = [(path.stem.removeprefix("round-"), path) for path in folder.glob("round-*.json")]
-    return [
-        path
-        for _, path in sorted(((int(n), p) for n, p in numbered if n.isdecimal()), reverse=True)
-    ]
+    """Return the index files, newest first."""
+    paths = [path for path in folder.glob("round-*.json") if _round_text(path).isdecimal()]
+    return sorted(paths, key=_round_number, reverse=True)
 
 
-def fingerprint(exp: Experiment) -> str:
-    """Of all that decides the result; where the data lie and where it is computed does not."""
-    return hashlib.sha256(to_toml(replace(exp, data_dir="data", device="cpu")).encode()).hexdigest()
-
-
-def _name(rounds: int) -> str:
-    """Of the file of the server after so many rounds."""
+def server_file(rounds: int) -> str:
+    """Return the name of the file with the server after so many rounds."""
     return f"server-{rounds}.safetensors"
 
 
-class _DamageError(Exception):
-    pass
+def to_state(server: Server) -> State:
+    """Return a server as one State: params, buffers, and shared/c, memory/h, step/v."""
+    state = {"params": server.params, "buffers": server.buffers}
+    for field, prefix in PREFIXES.items():
+        state |= tree.add_prefix(prefix, getattr(server, field))
+    return state
 
 
-def _index(path: Path, exp: Experiment) -> dict[str, Any]:
+def from_state(state: State) -> Server:
+    """Return the server that `to_state` stored."""
+    parts = {field: tree.select_prefix(prefix, state) for field, prefix in PREFIXES.items()}
+    return Server(params=state["params"], buffers=state["buffers"], **parts)
+
+
+def _round_text(path: Path) -> str:
+    return path.stem.removeprefix("round-")
+
+
+def _round_number(path: Path) -> int:
+    return int(_round_text(path))
+
+
+def _party_number(text: str, path: Path) -> int:
+    if not text.isdecimal():
+        raise InputError(f"{path} is damaged: '{text}' is not the number of a party")
+    return int(text)
+
+
+def _index(path: Path, exp: Experiment) -> CheckpointIndex:
+    """Read an index and check that it belongs to this format and experiment."""
     try:
-        index: dict[str, Any] = json.loads(path.read_bytes())
-        version = index["format"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise _DamageError(f"{path} is damaged") from None
-    if version != FORMAT:
-        raise _DamageError(
-            f"{path} has format {version}, this version of moonfl reads format {FORMAT}"
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    index = decode(content, CheckpointIndex, f"{path} is damaged")
+    if index.format != FORMAT:
+        raise InputError(
+            f"{path} has format {index.format}; this version of moonfl reads format {FORMAT}"
         )
-    if index["experiment"] != fingerprint(exp):
-        raise _DamageError(
-            f"{path} belongs to another experiment than the experiment.toml beside it"
+    if index.experiment != fingerprint(exp):
+        raise InputError(
+            f"{path} belongs to another experiment than the experiment.toml of its run"
         )
     return index
 
 
+def _is_usable(path: Path, exp: Experiment) -> bool:
+    """Return whether an index can be read."""
+    try:
+        _index(path, exp)
+    except InputError:
+        return False
+    return True
+
+
+def _files(path: Path) -> dict[str, str]:
+    """Return the files that an index names, with their hashes; none if it is damaged."""
+    try:
+        index = decode(path.read_bytes(), CheckpointIndex, str(path))
+    except InputError:
+        return {}
+    files = {}
+    for entry in (index.server, index.chosen, *index.parties.values()):
+        if entry is not None and entry.file is not None and entry.sha256 is not None:
+            files[entry.file] = entry.sha256
+    return files
+
+
+def _state_path(folder: Path, entry: StateEntry) -> Path | None:
+    """Return the file of a party state after checking it; None for an empty state."""
+    if entry.file is None or entry.sha256 is None:
+        return None
+    return _checked(folder, FileEntry(file=entry.file, sha256=entry.sha256))
+
+
+def _checked(folder: Path, entry: FileEntry) -> Path:
+    """Return the file that an index names if its content is what the run wrote."""
+    path = folder / Path(entry.file).name
+    try:
+        sha256 = _hash(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    if sha256 != entry.sha256:
+        raise InputError(f"{path} is damaged: its content is not what the run wrote")
+    return path
+
+
+def _read_server(folder: Path, entry: FileEntry) -> Server:
+    """Read the server from a file of a checkpoint."""
+    path = _checked(folder, entry)
+    try:
+        return from_state(load(path))
+    except (KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+
+
 def _hash(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _files(path: Path) -> dict[str, str]:
-    """The files an index names, with their hashes; none where it is damaged."""
-    try:
-        index = json.loads(path.read_bytes())
-        named = [index["server"], index.get("chosen", {}), *index["parties"].values()]
-        return {of["file"]: of["sha256"] for of in named if "file" in of}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return {}
-
-
-def _checked(folder: Path, named: dict[str, Any]) -> Path | None:
-    """The file that an index names, if it is what was written; None for an empty state."""
-    if "file" not in named:
-        return None
-    path = folder / Path(named["file"]).name
-    try:
-        found = _hash(path)
-    except OSError as error:
-        raise _DamageError(f"{path} cannot be read: {error.strerror}") from None
-    if found != named["sha256"]:
-        raise _DamageError(f"{path} is damaged: it is not what the run wrote")
-    return path
-
-
-def _way_out(folder: Path, exp: Experiment, found: list[Path], previous: bool) -> str:
-    run = folder.parent
-    if not previous and len(found) > 1:
-        with contextlib.suppress(_DamageError):
-            _index(found[1], exp)
-            return f"{_by(run, GO_BACK)} goes on from the checkpoint before it"
-    return start_again(run)
-
-
-def start_again(run: Path) -> str:
-    """The way out that is always there, in words."""
-    return f"{_by(run, START_AGAIN)} starts the run again"
-
-
-def _by(run: Path, ways: tuple[str, str, str]) -> str:
-    """For a run over sites, a run of moonfl.federate, any other."""
-    over_flower, in_python, here = ways
-    way = over_flower if over_sites(run) else in_python if _given(run) else here
-    return way.format(run=quoted(run), settings=quoted(run / "experiment.toml"), path=str(run))
-
-
-def _given(run: Path) -> bool:
-    with contextlib.suppress(InputError):
-        return bool(read_toml(run / "experiment.toml").get("dataset") == "given")
-    return False
-
-
-def over_sites(run: Path) -> bool:
-    """Whether a run's parties are the sites of a deployment, by what it wrote of them when it began."""
-    try:
-        return "sites" in json.loads((run / "partition.json").read_bytes())
-    except (OSError, ValueError, TypeError):
-        return False
-
-
-def _sweep(folder: Path) -> None:
-    """Remove all but the two newest checkpoints and what they name."""
-    wanted = indexes(folder)[:2]
-    names = {path.name for path in wanted} | {name for path in wanted for name in _files(path)}
+def _remove_unnamed(folder: Path) -> None:
+    """Remove all but the two newest checkpoints and the files that they name."""
+    newest = indexes(folder)[:2]
+    names = {path.name for path in newest}
+    for path in newest:
+        names |= _files(path).keys()
     for path in folder.iterdir():
         if path.name not in names and not path.is_dir():
             path.unlink()
-
-
-def _flat(server: Server) -> State:
-    """All of a server in one State: params, buffers, and shared/c, memory/h, step/v."""
-    parts = (tree.add_prefix(part, getattr(server, part)) for part in STATES)
-    return {"params": server.params, "buffers": server.buffers} | {
-        k: v for part in parts for k, v in part.items()
-    }
-
-
-def _server(flat: State) -> Server:
-    return Server(
-        flat["params"], flat["buffers"], *(tree.select_prefix(part, flat) for part in STATES)
-    )

@@ -1,96 +1,104 @@
-"""The run directory: experiment.toml, partition.json, rounds.jsonl with one line a round, checkpoint/, final.json,
-and best.safetensors where a round is chosen."""
+"""The run directory: which files a run has, and how a run is started, replaced and rolled back.
+
+experiment.toml (settings, versions, implementation choices), partition.json, rounds.jsonl with one
+line per round, checkpoint/, final.json (the analysis), best.safetensors if a round is selected on
+validation data, and diverged.txt if training diverged. schema.py describes the JSON files.
+"""
 
 import contextlib
 import fcntl
 import itertools
-import json
 import os
 import platform
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 
-from ..errors import DivergenceError, InputError, quoted
-from ..experiment import Experiment, check_resumable, read_toml, to_toml
-from ..kernels import library
+from ..errors import DamagedRunError, DivergenceError, InputError, RunExistsError
+from ..experiment import Experiment, check_resumable, from_toml, read_toml, to_toml
+from ..kernels import in_use
 from ..task import Task
 from ..types import Params
-from . import checkpoint, stopping
+from . import checkpoint
 from .files import sync, write_atomically, writing
+from .schema import PartitionRecord, RoundRecord, decode, encode
+from .stopping import is_finished
 from .tensor_files import save
 
-SETTINGS, ROUNDS, PARTITION, FINAL = (
-    "experiment.toml",
-    "rounds.jsonl",
-    "partition.json",
-    "final.json",
-)
-CHECKPOINT, BEST, STAGED = "checkpoint", "best.safetensors", ".new"
-DIVERGED = "diverged.txt"  # why a run ends before its last round, and would again
-Fact = dict[str, Any]
+SETTINGS = "experiment.toml"
+PARTITION = "partition.json"
+ROUNDS = "rounds.jsonl"
+CHECKPOINT = "checkpoint"
+FINAL = "final.json"
+BEST = "best.safetensors"
+DIVERGED = "diverged.txt"  # why the run ended early, and would again
+STAGED = ".new"  # files of a run that is about to replace another
 
 
 def versions() -> dict[str, str]:
+    """Return the versions of the software that affects the results."""
     packages = {name: metadata.version(name) for name in ("moonfl", "torch", "numpy")}
     return packages | {
-        "kernels": library.in_use(),
+        "kernels": in_use(),
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
 
 
 def claim_directory(runs: Path, name: str) -> Path:
-    """Make and return the first of `RUNS/NAME`, `RUNS/NAME-2`, ... that is not there yet."""
+    """Create and return the first of `RUNS/NAME`, `RUNS/NAME-2`, ... that does not exist."""
     try:
         runs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"the folder {runs} cannot be made: {error.strerror}; --out names another"
+            f"the folder {runs} cannot be created: {error.strerror}; choose another with --out"
         ) from None
     for number in itertools.count(1):
         path = runs / (name if number == 1 else f"{name}-{number}")
         with contextlib.suppress(FileExistsError):
             path.mkdir()
             return path
-    raise AssertionError("numbers do not end")
+    raise AssertionError("itertools.count does not end")
+
+
+def read_experiment(directory: Path, device: str | None = None) -> Experiment:
+    """Read the experiment of a run directory; `device` replaces the one it was trained on."""
+    if is_being_replaced(directory) and not (directory / SETTINGS).exists():
+        with locked(directory):
+            finish_replacement(directory)
+    if not (directory / SETTINGS).exists():
+        raise InputError(f"{directory} holds no run: it has no {SETTINGS}")
+    return from_toml(directory / SETTINGS, {"device": device} if device else None)
 
 
 @contextlib.contextmanager
 def new_directory(
     out: Path, force: bool, exp: Experiment, task: Task, choices: dict[str, str]
 ) -> Iterator[Path]:
-    """A run directory, locked, in which nothing has happened; one that holds a run is overwritten only by force."""
+    """Create and lock the directory of a new run; an existing run is only replaced by `force`."""
     check_resumable(exp)
     try:
         out.mkdir(parents=True, exist_ok=True)
         sync(out.parent)
     except OSError as error:
-        raise InputError(f"the run directory {out} cannot be made: {error.strerror}") from None
-    noted = {"versions": versions(), "choices": choices}
+        raise InputError(f"the run directory {out} cannot be created: {error.strerror}") from None
     with locked(out):
         finish_replacement(out)
         if not force and holds_run(out):
-            in_python, in_a_shell = (
-                ("resume=True", "force=True", "out"),
-                (f"`moonfl resume {quoted(out)}`", "--force", "--out"),
-            )
-            go_on, anew, other = in_python if exp.dataset == "given" else in_a_shell
-            raise InputError(
-                f"{out} already holds a run; {go_on} goes on with it, {anew} overwrites it, another {other} keeps it"
-            )
-        _stage(out, {PARTITION: json.dumps(task.partition_record()), SETTINGS: to_toml(exp, noted)})
+            raise RunExistsError(f"{out} already holds a run")
+        notes = {"versions": versions(), "choices": choices}
+        files = {PARTITION: encode(task.partition_record()), SETTINGS: to_toml(exp, notes)}
+        _stage(out, files)
         finish_replacement(out)
         yield out
 
 
 def _stage(out: Path, files: dict[str, str]) -> None:
-    """All that a new run begins with, the last file last: until it is there, what was in the directory is whole."""
+    """Write the first files of a new run to a subfolder; the old run is complete until the last one."""
     shutil.rmtree(out / STAGED, ignore_errors=True)
     with writing(out):
         (out / STAGED).mkdir()
@@ -99,16 +107,14 @@ def _stage(out: Path, files: dict[str, str]) -> None:
 
 
 def finish_replacement(out: Path) -> None:
-    """Put the new run that is staged in the place of the old one; repeated after a kill, it comes to the same."""
+    """Replace the old run by the staged one. Repeated after a crash, it has the same result."""
     staged = out / STAGED
     with writing(out):
         if is_being_replaced(out):
             for name in (SETTINGS, FINAL, BEST, DIVERGED):
                 (out / name).unlink(missing_ok=True)
             (out / CHECKPOINT).mkdir(exist_ok=True)
-            for path in (
-                out / CHECKPOINT
-            ).iterdir():  # the folder itself may be a link to another disk
+            for path in (out / CHECKPOINT).iterdir():  # the folder may be a link to another disk
                 if not path.is_dir():
                     path.unlink()
             write_atomically(out / ROUNDS, "")
@@ -120,56 +126,48 @@ def finish_replacement(out: Path) -> None:
 
 
 def is_being_replaced(out: Path) -> bool:
-    """Whether a run is about to take the place of another there, and was killed at it."""
+    """Return whether the replacement of a run was interrupted in this directory."""
     return (out / STAGED / SETTINGS).exists()
 
 
 def holds_run(out: Path) -> bool:
-    """Whether there is something to lose; a start that was cut off before its first round leaves nothing."""
-    there = [
-        path
-        for path in (
-            out / SETTINGS,
-            out / FINAL,
-            out / BEST,
-            out / ROUNDS,
-            *(out / CHECKPOINT).glob("*"),
-        )
-        if path.exists()
-    ]
-    return any(path != out / ROUNDS or path.stat().st_size > 0 for path in there)
+    """Return whether there is something to lose: an interrupted start leaves an empty rounds file."""
+    files = (out / SETTINGS, out / FINAL, out / BEST, *(out / CHECKPOINT).glob("*"))
+    if any(path.exists() for path in files):
+        return True
+    rounds = out / ROUNDS
+    return rounds.exists() and rounds.stat().st_size > 0
 
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """This run directory for us alone; the lock goes with the process that holds it, however that ends."""
-    descriptor, owner = os.open(directory, os.O_RDONLY), os.getpid()
+    """Lock a run directory; the lock ends with the process that holds it, however it ends."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    owner = os.getpid()
     try:
-        for wait in (
-            0.1,
-            0.4,
-            1.5,
-            None,
-        ):  # the workers of a run that was killed need a moment to end
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if wait is None:
-                    raise InputError(f"{directory} is in use by another run") from None
-                time.sleep(wait)
+        _lock(descriptor, directory)
         yield
     finally:
         if os.getpid() == owner:
-            fcntl.flock(
-                descriptor, fcntl.LOCK_UN
-            )  # closing alone would leave it to what was forked meanwhile
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would leave it to forked processes
         os.close(descriptor)
+
+
+def _lock(descriptor: int, directory: Path) -> None:
+    """Take the lock; wait a moment for the workers of a killed run to end."""
+    for wait in (0.1, 0.4, 1.5, None):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if wait is None:
+                raise InputError(f"{directory} is in use by another run") from None
+            time.sleep(wait)
 
 
 @contextlib.contextmanager
 def record_divergence(directory: Path | None) -> Iterator[None]:
-    """A run that diverges leaves in its directory, if it has one, what it came to."""
+    """Write the reason to diverged.txt if the run diverges inside this block."""
     try:
         yield
     except DivergenceError as error:
@@ -178,73 +176,88 @@ def record_divergence(directory: Path | None) -> Iterator[None]:
         raise
 
 
-def read_rounds(directory: Path, rounds: int) -> list[Fact]:
-    """The facts of the first `rounds` rounds, which the checkpoint has."""
+def read_rounds(directory: Path, rounds: int) -> list[RoundRecord]:
+    """Read the records of the first `rounds` rounds, those of the checkpoint."""
     path = directory / ROUNDS
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        facts = [json.loads(line) for line in lines[:rounds]]
-        told = [(fact["round"], float(fact["accuracy"]) >= 0) for fact in facts]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(directory, path, error) from None
+    except (OSError, ValueError) as error:
+        raise DamagedRunError(f"{path} is missing or damaged ({error})") from None
+    records = []
+    for number, line in enumerate(lines[:rounds], start=1):
+        try:
+            records.append(decode(line, RoundRecord, f"{path}, line {number}"))
+        except InputError as error:
+            raise DamagedRunError(f"{path} is damaged ({error})") from None
     if rounds == 0 and len(lines) > 1:
         raise InputError(
-            f"{path} has rounds, but {directory / CHECKPOINT} holds no checkpoint: it was changed or lost"
+            f"{path} has rounds, but {directory / CHECKPOINT} holds no checkpoint: "
+            "it was changed or lost"
         )
-    if told != [(t + 1, True) for t in range(rounds)]:
+    if [record.round for record in records] != list(range(1, rounds + 1)):
         raise InputError(
-            f"{path} has not the {rounds} rounds that the checkpoint has; it was changed or cut"
+            f"{path} does not have the {rounds} rounds of the checkpoint: it was changed or cut"
         )
-    return facts
+    return records
+
+
+def read_partition(directory: Path) -> PartitionRecord:
+    """Read partition.json."""
+    path = directory / PARTITION
+    try:
+        return decode(path.read_bytes(), PartitionRecord, str(path))
+    except (OSError, InputError) as error:
+        raise DamagedRunError(f"{path} is missing or damaged ({error})") from None
 
 
 def check_data(directory: Path, exp: Experiment, task: Task) -> None:
-    """They must be those that the run began with."""
-    path = directory / PARTITION
-    try:
-        same = json.loads(path.read_bytes())["sha256"] == task.partition_record()["sha256"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(directory, path, error) from None
-    if not same:
+    """Check that the data are those that the run began with."""
+    if read_partition(directory).sha256 != task.partition_record().sha256:
         raise InputError(
-            f"{exp.dataset} is not as it was when {directory} began: other samples, or dealt otherwise"
+            f"the data of {exp.dataset} have changed since {directory} began: "
+            "other samples, or another partition"
         )
 
 
-def _damaged(directory: Path, path: Path, error: Exception) -> InputError:
-    return InputError(
-        f"{path} is missing or damaged ({error}); {checkpoint.start_again(directory)}"
-    )
-
-
-def finished(exp: Experiment, facts: list[Fact]) -> bool:
-    return stopping.finished(exp.rounds, exp.patience, facts)
+def is_run_over_sites(directory: Path) -> bool:
+    """Return whether the parties of a run are the sites of a Flower deployment."""
+    try:
+        return read_partition(directory).sites is not None
+    except InputError:
+        return False
 
 
 def roll_back(
-    directory: Path, facts: list[Fact], exp: Experiment, chosen: dict[str, Params] | None
+    directory: Path,
+    records: Sequence[RoundRecord],
+    exp: Experiment,
+    selected_models: dict[str, Params] | None,
 ) -> None:
-    """Make the directory that of the run after these facts, with the models chosen by then: later rounds are void."""
-    checkpoint.forget_after(directory / CHECKPOINT, len(facts))
-    if not finished(exp, facts):
+    """Restore the directory to the end of the last of these rounds and discard later ones."""
+    checkpoint.discard_after(directory / CHECKPOINT, len(records))
+    if not is_finished(exp.rounds, exp.patience, records):
         for name in (FINAL, DIVERGED):
             (directory / name).unlink(missing_ok=True)
-        if chosen is not None:
-            save(directory / BEST, chosen)
-    text = "".join(json.dumps(fact) + "\n" for fact in facts)
-    if (directory / ROUNDS).read_text(encoding="utf-8") != text:
-        write_atomically(directory / ROUNDS, text)
+        if selected_models is not None:
+            save(directory / BEST, selected_models)
+    text = (directory / ROUNDS).read_text(encoding="utf-8")
+    finished = "".join(f"{line}\n" for line in text.splitlines()[: len(records)])
+    if text != finished:
+        write_atomically(directory / ROUNDS, finished)
 
 
 def update_versions(directory: Path, next_round: int) -> list[str]:
-    """What software changed since the run was last begun or resumed, now noted as that of its coming rounds."""
+    """Store changed software versions for the coming rounds; return a description of each change."""
     path = directory / SETTINGS
     values = read_toml(path)
-    noted = values.get("versions")
-    noted = dict(noted) if isinstance(noted, dict) else {}
-    last = {key.partition(" from round ")[0]: version for key, version in noted.items()}
-    changed = {name: now for name, now in versions().items() if last.get(name, now) != now}
+    stored = values.get("versions")
+    stored = dict(stored) if isinstance(stored, dict) else {}
+    last = {key.partition(" from round ")[0]: version for key, version in stored.items()}
+    changed = {
+        name: version for name, version in versions().items() if last.get(name, version) != version
+    }
     if changed:
-        noted |= {f"{name} from round {next_round}": now for name, now in changed.items()}
-        write_atomically(path, tomli_w.dumps(values | {"versions": noted}))
-    return [f"{name} {last[name]} is now {now}" for name, now in changed.items()]
+        for name, version in changed.items():
+            stored[f"{name} from round {next_round}"] = version
+        write_atomically(path, tomli_w.dumps(values | {"versions": stored}))
+    return [f"{name} {last[name]} is now {version}" for name, version in changed.items()]

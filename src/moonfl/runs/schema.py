@@ -108,7 +108,7 @@ class SiteRecord(Record):
     counts: list[Count]  # training samples per class
     sha256: Sha256  # hash of the site's data
     held_out: Count  # number of samples for evaluation
-    validation: Count = 0  # number of samples for selecting a round
+    validation: Count  # number of samples for selecting a round
     features: list[str] = []  # column names of a table
     moments: Moments | None = None
     secret: str | None = None  # proves that the site is this party; never stored

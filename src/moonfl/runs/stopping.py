@@ -1,17 +1,21 @@
-"""When a run is at its end, and which of its rounds is chosen: by its facts alone, so that all readers agree."""
+"""When a run is finished, and which round is selected: decided by the round records alone."""
 
 from collections.abc import Sequence
-from typing import Any
+
+from .schema import RoundRecord
 
 
-def chosen(facts: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The first round with the highest accuracy on the validation samples; None where there are none."""
-    judged = [fact for fact in facts if "validation_accuracy" in fact]
-    return max(judged, key=lambda fact: float(fact["validation_accuracy"]), default=None)
+def selected_round(records: Sequence[RoundRecord]) -> RoundRecord | None:
+    """Return the first round with the highest validation accuracy; None without validation."""
+    validated = [record for record in records if record.validation_accuracy is not None]
+    return max(validated, key=lambda record: record.validation_accuracy or 0.0, default=None)
 
 
-def finished(rounds: int, patience: int | None, facts: Sequence[dict[str, Any]]) -> bool:
-    """All rounds are done, or the last `patience` of them were not better than the one chosen before."""
-    best = chosen(facts)
-    in_vain = 0 if best is None else len(facts) - int(best["round"])
-    return len(facts) >= rounds or (patience is not None and in_vain >= patience)
+def is_finished(rounds: int, patience: int | None, records: Sequence[RoundRecord]) -> bool:
+    """Return whether all rounds are done, or `patience` rounds brought no better validation accuracy."""
+    if len(records) >= rounds:
+        return True
+    best = selected_round(records)
+    if patience is None or best is None:
+        return False
+    return len(records) - best.round >= patience

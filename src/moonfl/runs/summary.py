@@ -1,48 +1,54 @@
-"""What a run says at its end."""
+"""The final summary of a run, as text."""
 
 from .recorder import Result
+from .schema import RoundRecord
 
 
 def summarise_result(result: Result) -> str:
-    last, best = result.rounds[-1], result.best
-    spread = f" ± {100 * last['accuracy_std']:.1f} over parties" if "accuracy_std" in last else ""
+    """Return a few lines about the result of a run."""
+    last = result.rounds[-1]
+    best = result.best
+    std = "" if last.accuracy_std is None else f" ± {100 * last.accuracy_std:.1f} over parties"
     lines = [
-        f"accuracy {percent(last['accuracy'])}{spread} after round {last['round']} "
-        f"(best {percent(best['accuracy'])} in round {best['round']}); results in {result.directory}"
+        f"accuracy {percent(last.accuracy)}{std} after round {last.round} "
+        f"(best {percent(best.accuracy)} in round {best.round}); results in {result.directory}"
     ]
-    if "macro_f1" in last:  # older runs have none
-        lines.append(
-            f"macro-F1 {percent(last['macro_f1'])}, balanced accuracy {percent(last['balanced_accuracy'])}"
-        )
-    if "sites" in last:
-        lines.append(by_party(last["sites"], result.names))
+    if last.macro_f1 is not None and last.balanced_accuracy is not None:
+        balanced = percent(last.balanced_accuracy)
+        lines.append(f"macro-F1 {percent(last.macro_f1)}, balanced accuracy {balanced}")
+    if last.sites is not None:
+        lines.append(summarise_parties(last.sites, result.names))
     if result.chosen is not None:
-        lines.append(chosen(result))
+        lines.append(summarise_selection(result, result.chosen))
     return "\n".join(lines)
 
 
-def by_party(sites: dict[str, list[int]], names: tuple[str, ...]) -> str:
-    shares = [
-        (right / number, names[int(i)] if names else f"party {i}")
-        for i, (right, number) in sites.items()
-    ]
-    (low, worst), (high, best) = min(shares), max(shares)
-    found = f"lowest {percent(low)} ({worst}), highest {percent(high)} ({best})"
-    return f"on what each of {len(sites)} parties holds out: {found}"
-
-
-def chosen(result: Result) -> str:
-    fact, done = result.chosen or {}, len(result.rounds)
-    early = (
-        ""
-        if done == result.experiment.rounds
-        else f"; stopped after round {done}, for none since was better"
-    )
+def summarise_parties(sites: dict[str, tuple[int, int]], names: tuple[str, ...]) -> str:
+    """Describe the range of the accuracies on the parties' held-out samples."""
+    accuracies = []
+    for party, (hits, samples) in sites.items():
+        name = names[int(party)] if names else f"party {party}"
+        accuracies.append((hits / samples, name))
+    low, worst = min(accuracies)
+    high, best = max(accuracies)
     return (
-        f"round {fact['round']} is best on the validation samples: accuracy {percent(fact['accuracy'])} "
-        f"on the test set{early}"
+        f"on the held-out samples of {len(sites)} parties: lowest {percent(low)} ({worst}), "
+        f"highest {percent(high)} ({best})"
+    )
+
+
+def summarise_selection(result: Result, selected: RoundRecord) -> str:
+    """Describe the round that was selected on validation data."""
+    done = len(result.rounds)
+    early = ""
+    if done < result.experiment.rounds:
+        early = f"; stopped after round {done} because no later round was better"
+    return (
+        f"round {selected.round} has the best validation accuracy; its accuracy on the test set is "
+        f"{percent(selected.accuracy)}{early}"
     )
 
 
 def percent(share: float) -> str:
+    """Format a share as per cent."""
     return f"{100 * share:.1f} %"

@@ -1,7 +1,7 @@
 """FedAvgM: momentum on the server.
 
-Hsu, Qi, Brown, Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification, 2019.
-https://arxiv.org/abs/1909.06335
+Hsu, Qi, Brown, Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification, 2019. https://arxiv.org/abs/1909.06335
 """
 
 from dataclasses import dataclass
@@ -9,22 +9,23 @@ from dataclasses import dataclass
 from .. import tree
 from ..settings import setting
 from ..types import Params, State
-from .average import Average
+from .base import ServerOptimizer
 
 
 @dataclass(frozen=True)
-class Momentum(Average):
+class Momentum(ServerOptimizer):
+    """v = b v + (1-b) d with d = w^t - mean; w^{t+1} = w^t - lr v."""
+
     momentum: float = setting(0.9, "b, the share of the velocity that is kept", low=0, below=1)
     damped: bool = setting(
         True, "true: v = b v + (1-b) d, as MOON's authors ran it; false: v = b v + d, Hsu et al."
     )
-    lr: float = setting(1.0, "step size of the server", above=0)
+    lr: float = setting(1.0, "learning rate of the server", above=0)
 
     def init(self, params: Params) -> State:
         return {"v": tree.zeros_like(params)}
 
-    def step(self, old: Params, combined: Params, memory: State) -> tuple[Params, State]:
-        # v = b v + (1-b) d with d = w^t - mean;  w^{t+1} = w^t - lr v
+    def step(self, params: Params, aggregated: Params, state: State) -> tuple[Params, State]:
         share = 1 - self.momentum if self.damped else 1.0
-        v = tree.add(tree.mul(memory["v"], self.momentum), tree.sub(old, combined), share)
-        return tree.add(old, v, -self.lr), {"v": v}
+        v = tree.add(tree.mul(state["v"], self.momentum), tree.sub(params, aggregated), share)
+        return tree.add(params, v, -self.lr), {"v": v}

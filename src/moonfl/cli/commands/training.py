@@ -6,18 +6,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ... import exports
-from ...api import experiments as api
+from ...api.experiments import Options, resume_run, start_run
+from ...api.recovery import Hints, recovery_hints
 from ...data.datasets import locate, source
 from ...data.locations import directory
 from ...errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted
 from ...experiment import Experiment
-from ...runs.directory import SETTINGS, claim_directory
-from ...runs.recorder import Result, choices
+from ...runs.directory import SETTINGS, claim_directory, read_experiment
+from ...runs.recorder import Result, implementation_choices
 from ...runs.summary import summarise_result
 from ...task import make_task, with_party_count
 from ..experiments import describe, select_experiment
 from ..progress import Progress
 from ..signals import Terminated
+
+HINTS = Hints(
+    exists="`moonfl resume {run}` resumes it, --force replaces it, another --out keeps it",
+    previous="`moonfl resume {run} --previous` resumes from the previous checkpoint",
+    restart="`moonfl run {run}/experiment.toml --out {run} --force` starts the run again",
+)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -26,20 +33,14 @@ def run(args: argparse.Namespace) -> None:
     task = make_task(exp)
     exp = with_party_count(exp, task)
     notify(describe(exp))
-    for key, choice in choices(exp, task).items():
+    for key, choice in implementation_choices(exp, task).items():
         notify(f"  {key}: {choice}")
     out = run_directory(args.out, name)
     with Progress(exp.rounds) as progress:
         result = train(
             out,
-            lambda: api.run(
-                exp,
-                out,
-                force=args.force,
-                workers=args.workers,
-                state_memory=args.state_memory,
-                task=task,
-                watch=progress,
+            lambda: start_run(
+                exp, out, force=args.force, task=task, options=options(args, progress)
             ),
         )
     print_result(result, args.json)
@@ -48,19 +49,17 @@ def run(args: argparse.Namespace) -> None:
 def resume(args: argparse.Namespace) -> None:
     """Resume an interrupted run and print its result."""
     out = Path(args.directory)
-    exp = api.experiment_of(out)
+    exp = read_experiment(out)
     check_data_present(exp, out, args.data_dir)
     notify(describe(exp))
     with Progress(exp.rounds) as progress:
         result = train(
             out,
-            lambda: api.resume(
+            lambda: resume_run(
                 out,
                 previous=args.previous,
                 data_dir=args.data_dir,
-                workers=args.workers,
-                state_memory=args.state_memory,
-                watch=progress,
+                options=options(args, progress),
             ),
         )
     print_result(result, args.json)
@@ -81,6 +80,11 @@ def export(args: argparse.Namespace) -> None:
         f"checked on {written.checked}: z and logits of both files differ from the run's by at "
         f"most {written.difference:.0e} of their largest value (allowed: {exports.TOLERANCE:.0e})"
     )
+
+
+def options(args: argparse.Namespace, progress: Progress) -> Options:
+    """Return how the run is executed."""
+    return Options(workers=args.workers, state_memory=args.state_memory, watch=progress)
 
 
 def run_directory(out: str | None, name: str) -> Path:
@@ -108,7 +112,8 @@ def train(out: Path, work: Callable[[], Result]) -> Result:
     """Do the work; if it stops early, raise an error that says how to resume the run."""
     hint = f"`moonfl resume {quoted(out)}` resumes from the last finished round"
     try:
-        return work()
+        with recovery_hints(HINTS, quoted(out)):
+            return work()
     except KeyboardInterrupt:
         raise Interrupted(with_hint("interrupted", out, hint)) from None
     except Terminated:

@@ -1,0 +1,67 @@
+"""Algorithm: the contract of a federated learning method."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from ..types import Batch, Loss, Mean, Params, Party, Server, State, Update
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A method: a frozen dataclass whose fields are the hyperparameters and whose hooks are pure.
+
+    The defaults of the hooks are FedAvg; a method overrides what its paper changes. Nothing is
+    stored on `self`: what must survive a round is returned, as Server or as party state.
+    """
+
+    takes_server_optimizer: ClassVar[bool] = True  # False: its own aggregation admits no other
+    federated: ClassVar[bool] = True  # False: parties never exchange models; there is one round
+    weighting: ClassVar[str] = "parties are weighted by their number of samples"
+    choice: ClassVar[str] = ""  # implementation choice, stored with the results
+
+    def init_server(self, params: Params, buffers: Params) -> Server:
+        """Return the server before the first round; `shared` is sent to parties, `memory` is not."""
+        return Server(params, buffers)
+
+    def init_party(self, params: Params) -> State:
+        """Return what a party stores before its first round."""
+        return {}
+
+    def local_loss(self, party: Party) -> Loss:
+        """Return the loss that `party` minimises this round. Called once, before the first step."""
+
+        def loss(model: nn.Module, batch: Batch) -> Tensor:
+            _, logits = model(batch.x)
+            return party.supervised(logits, batch)
+
+        return loss
+
+    def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
+        """Return what the party stores after local training, and what it sends beside its model.
+
+        `trained` holds parameters and buffers; `steps` is the number of optimizer steps.
+        """
+        return party.state, {}
+
+    def extra_like(self, params: Params, steps: int, momentum: float) -> State:
+        """Declare what `finish` sends beside the model: tensors of the same names, shapes and dtypes.
+
+        A server that does not trust its parties compares what they send with this. Scalars
+        (tensors without dimensions) must be equal, so they can only depend on these arguments.
+        """
+        return {}
+
+    def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
+        """Return the next server: w^{t+1} = sum |D^i|/|D| w_i^t over the parties of this round.
+
+        Sets params, shared and memory. Buffers are always averaged, and the server optimizer is
+        applied afterwards. `parties` is N, the number of all parties. `mean` is the weighted mean
+        or a robust rule in its place: whatever is averaged over parties goes through it.
+        """
+        return replace(server, params=mean((u.params, u.num_samples) for u in updates))
+
+    def deployed(self, server: Server) -> dict[str, Params]:
+        """Return the models to evaluate: "global", or one per party: "party0", "party1", ..."""
+        return {"global": {**server.params, **server.buffers}}

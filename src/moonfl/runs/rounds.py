@@ -1,0 +1,87 @@
+"""The metrics of a round: from the scores of its models and the updates of its parties."""
+
+import math
+import statistics
+from collections.abc import Iterable
+
+from ..errors import DivergenceError, RunError
+from ..metrics import Score
+from ..types import Update
+from .schema import PartyRecord, RoundRecord
+
+
+def round_record(
+    t: int, updates: list[Update], scores: dict[str, Score], seconds: float
+) -> RoundRecord:
+    """Return the record of round t.
+
+    With one model the metrics are its score. With several (SOLO) they are means, and of accuracy
+    also the standard deviation and every single value.
+    """
+    if not scores:
+        raise RunError(
+            "no party could train: each has a single sample, and the model has BatchNorm"
+        )
+    check_finite(t, scores.values())
+    values = list(scores.values())
+    several = len(values) > 1
+    accuracies = {name: score.accuracy for name, score in scores.items()}
+    validations = [score.validation for score in values if score.validation is not None]
+    sites = None if several else values[0].sites
+    return RoundRecord(
+        round=t + 1,
+        accuracy=statistics.fmean(accuracies.values()),
+        accuracy_std=statistics.pstdev(accuracies.values()) if several else None,
+        accuracies=accuracies if several else None,
+        sites=None if sites is None else {str(i): hits for i, hits in sites.items()},
+        loss=statistics.fmean(score.loss for score in values),
+        macro_f1=statistics.fmean(score.macro_f1 for score in values),
+        balanced_accuracy=statistics.fmean(score.balanced_accuracy for score in values),
+        validation_accuracy=mean_or_none(score.accuracy for score in validations),
+        validation_loss=mean_or_none(score.loss for score in validations),
+        bytes_down=sum_of("bytes_down", updates),
+        bytes_up=sum_of("bytes_up", updates),
+        cpu_seconds=sum_of("cpu_seconds", updates),
+        seconds=seconds,
+        parties=[party_record(update) for update in updates],
+    )
+
+
+def party_record(update: Update) -> PartyRecord:
+    """Return the record of one party in a round."""
+    metrics = update.metrics
+    return PartyRecord(
+        loss=metrics.get("loss"),
+        drift=metrics.get("drift"),
+        seconds=metrics.get("seconds"),
+        cpu_seconds=metrics.get("cpu_seconds"),
+        bytes_down=metrics.get("bytes_down"),
+        bytes_up=metrics.get("bytes_up"),
+        party=update.party,
+        samples=update.num_samples,
+        steps=update.num_steps,
+        missing=update.missing or None,
+    )
+
+
+def check_finite(t: int, scores: Iterable[Score]) -> None:
+    """Check that every loss is finite."""
+    for score in scores:
+        for part in (score, score.validation):
+            if part is not None and not math.isfinite(part.loss):
+                raise DivergenceError(
+                    f"the loss of the aggregated model is not finite after round {t + 1}: training "
+                    "has diverged; lower lr, the weight of the method's own term, or the learning "
+                    "rate of the server optimizer"
+                )
+
+
+def mean_or_none(values: Iterable[float]) -> float | None:
+    """Return the mean; None if there are no values."""
+    numbers = list(values)
+    return statistics.fmean(numbers) if numbers else None
+
+
+def sum_of(metric: str, updates: list[Update]) -> float:
+    """Return the sum of a metric over the parties."""
+    return sum(update.metrics.get(metric, 0) for update in updates)
