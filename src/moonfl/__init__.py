@@ -6,19 +6,20 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
+    from .algorithms import MOON, Algorithm, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
     from .api.experiments import resume, run
     from .api.federate import federate
     from .errors import InputError, RunError
     from .experiment import Experiment
     from .exports import export, load_model
     from .runs.recorder import Result
-    from .server_optimizers import Adam, Average, Momentum, Yogi
+    from .server_optimizers import Adam, Average, Momentum, ServerOptimizer, Yogi
 
 __version__ = metadata.version("moonfl")
 __all__ = [
     "MOON",
     "Adam",
+    "Algorithm",
     "Average",
     "Experiment",
     "FedAvg",
@@ -30,6 +31,7 @@ __all__ = [
     "Result",
     "RunError",
     "Scaffold",
+    "ServerOptimizer",
     "Solo",
     "Yogi",
     "export",
@@ -41,6 +43,7 @@ __all__ = [
 _MODULES = {
     "MOON": "algorithms",
     "Adam": "server_optimizers",
+    "Algorithm": "algorithms",
     "Average": "server_optimizers",
     "Experiment": "experiment",
     "FedAvg": "algorithms",
@@ -52,6 +55,7 @@ _MODULES = {
     "Result": "runs.recorder",
     "RunError": "errors",
     "Scaffold": "algorithms",
+    "ServerOptimizer": "server_optimizers",
     "Solo": "algorithms",
     "Yogi": "server_optimizers",
     "export": "exports",
