@@ -182,7 +182,7 @@ def test_the_page_of_server_optimizers() -> None:
 
 def test_the_page_of_robust_rules() -> None:
     text = (DOCS / "methods" / "robust.md").read_text()
-    expected = default_settings(Experiment, only=("combination", "trim", "clip"))
+    expected = default_settings(Experiment, only=("aggregation", "trim", "clip"))
     assert settings_in(text) == expected
 
 
@@ -206,6 +206,17 @@ def test_the_files_that_the_architecture_page_names_exist() -> None:
     for path in set(re.findall(r"`((?:\w+/)*\w+\.(?:py|md|svg))`", page)):
         if "NAME" not in path and path not in ("setup.py", "CONTRIBUTING.md"):
             assert (SRC / path).exists() or (ROOT / path).exists(), path
+
+
+def test_the_functions_that_the_architecture_page_names_exist() -> None:
+    page = (DOCS / "architecture.md").read_text()
+    named = re.findall(r"`(\w+(?:\.\w+)*)` in\s`([\w/]+\.py)`", page)
+    named += [(name, path) for path, name in re.findall(r"`([\w/]+\.py)`, `(\w+)`", page)]
+    assert len(named) >= 12
+    for name, path in named:
+        for part in name.split("."):
+            definition = rf"^\s*(?:def|class) {part}\b|^    {part}: "
+            assert re.search(definition, (SRC / path).read_text(), flags=re.MULTILINE), (name, path)
 
 
 def test_pictures_are_small_and_shown() -> None:
