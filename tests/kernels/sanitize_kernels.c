@@ -1,5 +1,5 @@
-/* Every exported function on odd shapes, with buffers of exactly the size they need: for the address and
- * undefined-behaviour sanitizers (`make sanitize`). Prints a checksum, so that nothing is optimised away. */
+/* Call every exported function on unusual shapes with buffers of exactly the required size, for the address and
+ * undefined-behaviour sanitizers (`make sanitize`). Print a checksum, so that nothing is optimised away. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ static float *numbers(long n)
     return p;
 }
 
-/* Forward without and with a note of the maxima, backward without and with the input's gradient. */
+/* Run forward without and with argmax, and backward without and with the gradient of the input. */
 static double chain(struct step *steps, int count, int n)
 {
     long inputs = 0, widest = 0;
@@ -84,7 +84,7 @@ static double batch(int n, int channels, int pixels)
     double sum = 0;
     for (long i = 0; i < 3L * channels * pixels; i++) images[i] = (uint8_t)rand();
     for (int i = 0; i < n; i++) rows[i] = i % 3, choice[i] = i % 2;
-    for (int i = 0; i < 2 * pixels; i++) maps[i] = rand() % (pixels + 1); /* `pixels` is black */
+    for (int i = 0; i < 2 * pixels; i++) maps[i] = rand() % (pixels + 1); /* `pixels` means black */
     moonfl_batch(images, rows, maps, choice, table, out, n, channels, pixels);
     for (long i = 0; i < (long)n * channels * pixels; i++) sum += out[i];
     free(images), free(rows), free(choice), free(maps), free(table), free(out);

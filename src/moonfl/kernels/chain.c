@@ -1,7 +1,8 @@
-/* Layers in a row, each fed by the one before: one call for all of them, for in small steps calls are what costs. */
+/* Forward and backward pass of a sequence of layers in one call, because the overhead of calls dominates for small
+ * batches. */
 #include "kernels.h"
 
-/* 0, or -1: no memory. */
+/* Compute y of every step. Return 0, or -1 if there is no memory. */
 EXPORT int moonfl_chain_forward(const struct step *steps, int64_t count, const float *x, int64_t n)
 {
     for (const struct step *s = steps; s < steps + count; x = s++->y)
@@ -9,13 +10,15 @@ EXPORT int moonfl_chain_forward(const struct step *steps, int64_t count, const f
     return 0;
 }
 
+/* Number of output values per sample. */
 static long outputs(const struct step *s)
 {
     return s->outputs * (s->kernel ? (s->height - s->kernel + 1) / 2 * ((s->width - s->kernel + 1) / 2) : 1);
 }
 
-/* gw and gb of every step, and dx unless it is NULL. room: twice `widest`, the most floats that the y of a step but the
- * last has, for the gradients on their way. The last step has a dy. 0, or -1: no memory. */
+/* Compute gw and gb of every step, and dx unless it is NULL. The last step must have a dy. `room` has space for
+ * 2 * `widest` floats, the gradients that are passed between steps; `widest` is the largest size of y of any step but
+ * the last. Return 0, or -1 if there is no memory. */
 EXPORT int moonfl_chain_backward(const struct step *steps, int64_t count, const float *x, int64_t n, float *dx,
                                  float *room, int64_t widest)
 {

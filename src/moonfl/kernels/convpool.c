@@ -1,10 +1,11 @@
-/* The layer max_pool2d(relu(conv2d(x, w, b)), 2) as a whole. */
+/* Forward and backward pass of the layer max_pool2d(relu(conv2d(x, w, b)), 2). */
 #include <string.h>
 
 #include "kernels.h"
 
-#define PAD 32 /* floats that row loads may run past the end of a sample */
+#define PAD 32 /* floats that row loads may read past the end of a sample */
 
+/* Derive the sizes of a convolution. */
 static struct convpool shape(const struct step *step)
 {
     struct convpool s = {.c = (int)step->inputs, .o = (int)step->outputs, .k = (int)step->kernel};
@@ -17,7 +18,7 @@ static struct convpool shape(const struct step *step)
     return s;
 }
 
-/* n rows of `count` floats -> [16 / width][count][width], lanes past n zero */
+/* Transpose n rows of `count` floats to [16 / width][count][width]; lanes past n are zero. */
 static void to_lanes(const float *from, long count, int n, int width, float *to)
 {
     if (n < LANES) memset(to, 0, sizeof(float) * count * LANES);
@@ -25,7 +26,7 @@ static void to_lanes(const float *from, long count, int n, int width, float *to)
         transpose(from + first * count, n - first < width ? n - first : width, count, count, to, width);
 }
 
-/* [O][C][K][K] -> for each tile of channels [K][C][K][its width] */
+/* Convert [O][C][K][K] to [K][C][K][width of the tile] for each tile of output channels. */
 static void pack_tiles(const struct convpool *s, const float *w, float *to)
 {
     for (int o = 0; o < s->o; o += TILE) {
@@ -37,7 +38,7 @@ static void pack_tiles(const struct convpool *s, const float *w, float *to)
     }
 }
 
-/* [O][C][K][K] -> [O][K + 2][framed]: every kernel, pixels of C channels, with zeros all around. */
+/* Convert [O][C][K][K] to [O][K + 2][framed]: every kernel as pixels of C channels with a border of zeros. */
 static void pack_framed(const struct convpool *s, const float *w, float *to)
 {
     memset(to, 0, sizeof(float) * s->o * (s->k + 2) * s->framed);
@@ -49,7 +50,7 @@ static void pack_framed(const struct convpool *s, const float *w, float *to)
                         w[((o * s->c + c) * s->k + kh) * s->k + kw];
 }
 
-/* [O][K][row] -> [O][C][K][K] */
+/* Convert [O][K][row] to [O][C][K][K]. */
 static void unpack_rows(const struct convpool *s, const float *from, float *w)
 {
     for (long o = 0; o < s->o; o++)
@@ -77,17 +78,18 @@ int convpool_forward(const struct step *step, const float *x, int64_t n)
     return 0;
 }
 
-/* The places of channel o in one sample that carry a gradient, and the sum of their dy. */
+/* List the output pixels of channel o in one sample that have a gradient, and add their dy to `sum`. Return the
+ * number of pixels. */
 static int active_places(const struct convpool *s, int o, const float *y, const float *dy, const uint8_t *arg,
                          struct active *restrict list, float *restrict sum)
 {
-    const int place[4] = {0, s->c, s->w * s->c, s->w * s->c + s->c}; /* of the 2x2 window */
+    const int place[4] = {0, s->c, s->w * s->c, s->w * s->c + s->c}; /* offsets in the 2x2 window */
     int count = 0;
     long e = o * s->channel;
     float total = 0.0f;
     for (int py = 0; py < s->ph; py++)
         for (int px = 0; px < s->pw; px++, e += s->pixel) {
-            const int on = !(y[e] <= 0.0f); /* ReLU; without a branch, which would be a coin toss */
+            const int on = !(y[e] <= 0.0f); /* ReLU, without a branch that could not be predicted */
             list[count].at = (2 * py * s->w + 2 * px) * s->c + place[arg[e * LANES]];
             list[count].dy = dy[e];
             total += on ? dy[e] : 0.0f;
@@ -97,12 +99,13 @@ static int active_places(const struct convpool *s, int o, const float *y, const 
     return count;
 }
 
-/* The channels of window p in one sample that carry a gradient: where in its frame each kernel is to be read from, to
- * lie where the maximum was. Filled up to a multiple of four by channels of no gradient, for loops that end alike. */
+/* List the channels of window p in one sample that have a gradient, with the offset from which the framed kernel is
+ * read, so that it is aligned with the position of the maximum. The list is padded to a multiple of four with entries
+ * of zero gradient. Return its length. */
 static int active_channels(const struct convpool *s, long p, const float *y, const float *dy, const uint8_t *arg,
                            struct active *list)
 {
-    const long start[4] = {s->framed + s->c, s->framed, s->c, 0}; /* by the place in the 2x2 window */
+    const long start[4] = {s->framed + s->c, s->framed, s->c, 0}; /* by the position in the 2x2 window */
     int count = 0;
     long e = p * s->pixel, frame = 0;
     for (int o = 0; o < s->o; o++, e += s->channel, frame += (s->k + 2) * s->framed) {
@@ -130,7 +133,7 @@ int convpool_backward(const struct step *step, const float *x, const float *dy, 
     for (int64_t i = 0; i < n; i++) {
         const float *xi = x + i * inputs, *yi = step->y + i * outputs, *dyi = dy + i * outputs;
         const uint8_t *arg_i = step->arg + i / LANES * LANES * outputs + i % LANES;
-        if (i == n - 1) { /* row loads run past a sample's end; past the last there is nothing of ours */
+        if (i == n - 1) { /* row loads read past the end of a sample; after the last one there is no memory of ours */
             memcpy(last, xi, sizeof(float) * inputs);
             memset(last + inputs, 0, sizeof(float) * PAD);
             xi = last;

@@ -1,16 +1,17 @@
-/* Convolution (KxK, stride 1, no padding) + ReLU + 2x2 max-pool, forward and backward.
+/* Convolution (KxK, stride 1, no padding) + ReLU + 2x2 max-pooling, forward and backward.
  *
- * Forward: a lane is a sample, so that 3, 6 or 16 channels waste nothing. The samples of a register are transposed to
- * [H][W][C][VL], of which the rows under the kernel stay in the first cache, and every weight meets a register full of
- * samples.
+ * Forward: a lane is a sample, so that 3, 6 or 16 channels leave no lane empty. The samples of a register are
+ * transposed to [H][W][C][VL]. The rows under the kernel stay in the L1 cache, and every weight is multiplied with a
+ * register of samples.
  *
- * Backward: a lane is a position in a row of the kernel. After ReLU and max-pool only one of four outputs carries a
- * gradient, and only where it is positive, so both gradients are sums over the short rows at the arg-max: a quarter
- * of the dense work or less. The weights' go channel by channel, the input's window by window, so that the sums stay
- * in registers.
+ * Backward: a lane is a position in a row of the kernel. After ReLU and max-pooling at most one of four outputs has a
+ * gradient, so both gradients are sums over the short rows at the argmax: at most a quarter of the dense work. The
+ * gradient of the weights is computed channel by channel, that of the input window by window, so that the sums stay in
+ * registers.
  */
 
-/* T channels of one pooled pixel, VL samples. x: the window's corner, [W][C][VL] rows; w: [K][C][K][T]. */
+/* Compute T channels of one pooled pixel for VL samples. x: the corner of the window in rows [W][C][VL];
+ * w: [K][C][K][T]. */
 static INLINE void NAME(pixel)(const int T, const int K, const struct convpool *s, const float *x, const float *w,
                                const float *bias, float *y, uint8_t *arg)
 {
@@ -18,7 +19,7 @@ static INLINE void NAME(pixel)(const int T, const int K, const struct convpool *
     V best[TILE];
     M place[TILE];
     UNROLL for (int o = 0; o < T; o++) best[o] = -__builtin_inff() - (V){0}, place[o] = (M){0};
-    for (int first = 0; first < 4; first += PLACES, x += row) { /* of the four places of the 2x2 window */
+    for (int first = 0; first < 4; first += PLACES, x += row) { /* positions of the 2x2 window */
         V sum[TILE][PLACES];
         const float *weight = w;
         UNROLL for (int o = 0; o < T; o++)
@@ -27,7 +28,7 @@ static INLINE void NAME(pixel)(const int T, const int K, const struct convpool *
             for (int c = 0; c < s->c; c++) {
                 const float *at = x + kh * row + c * VL;
                 UNROLL for (int kw = 0; kw < K; kw++, at += column, weight += T) {
-                    V input[PLACES]; /* these, the sums and one weight are in registers */
+                    V input[PLACES]; /* in registers, like the sums and one weight */
                     UNROLL for (int q = 0; q < PLACES; q++) input[q] = LOAD(at + q / 2 * row + q % 2 * column);
                     UNROLL for (int o = 0; o < T; o++) {
                         const V factor = weight[o] - (V){0};
@@ -36,7 +37,7 @@ static INLINE void NAME(pixel)(const int T, const int K, const struct convpool *
                 }
             }
         UNROLL for (int o = 0; o < T; o++)
-            UNROLL for (int q = 0; q < PLACES; q++) { /* the first maximum wins, and a NaN wins: as in torch */
+            UNROLL for (int q = 0; q < PLACES; q++) { /* the first maximum wins, and NaN wins, as in torch */
                 M better = (sum[o][q] > best[o]) | (sum[o][q] != sum[o][q]);
                 best[o] = (V)(((M)sum[o][q] & better) | ((M)best[o] & ~better));
                 place[o] = (((M){0} + (first + q)) & better) | (place[o] & ~better);
@@ -48,7 +49,7 @@ static INLINE void NAME(pixel)(const int T, const int K, const struct convpool *
     }
 }
 
-/* The kernel's size as a constant, for the sizes that matter. */
+/* Call `pixel` with a constant kernel size for the common sizes. */
 static INLINE void NAME(pixel_k)(const int T, const struct convpool *s, const float *x, const float *w,
                                  const float *bias, float *y, uint8_t *arg)
 {
@@ -57,7 +58,7 @@ static INLINE void NAME(pixel_k)(const int T, const struct convpool *s, const fl
     else NAME(pixel)(T, s->k, s, x, w, bias, y, arg);
 }
 
-/* Sixteen samples: x [16 / VL][H][W][C][VL], w packed by `pack_tiles`, y and arg [elements][16]. */
+/* Process sixteen samples: x [16 / VL][H][W][C][VL], w packed by `pack_tiles`, y and arg [elements][16]. */
 static void NAME(forward)(const struct convpool *s, const float *x, const float *w, const float *bias, float *y,
                           uint8_t *arg)
 {
@@ -85,7 +86,7 @@ static void NAME(forward)(const struct convpool *s, const float *x, const float 
             }
 }
 
-/* Gradient of one channel's weights from one sample: rows at the arg-max, R rows of N vectors. */
+/* Add the gradient of R rows of N vectors of one channel's weights from one sample. */
 static INLINE void NAME(weight_rows)(const int R, const int N, const struct convpool *s, const float *x,
                                      const struct active *list, int count, float *gw)
 {
@@ -102,6 +103,7 @@ static INLINE void NAME(weight_rows)(const int R, const int N, const struct conv
         UNROLL for (int j = 0; j < N; j++) STORE(gw + r * s->row + j * VL, sum[r][j]);
 }
 
+/* Add the gradient of one channel's weights from one sample, in blocks that fit into registers. */
 static void NAME(weight_gradient)(const struct convpool *s, const float *x, const struct active *list, int count,
                                   float *gw)
 {
@@ -122,7 +124,8 @@ static void NAME(weight_gradient)(const struct convpool *s, const float *x, cons
             }
 }
 
-/* R rows of N vectors of a window's input: the kernels of the active channels, each where its maximum was, added up. */
+/* Add the gradient of R rows of N vectors of a window's input: the sum of the kernels of the active channels, each
+ * shifted to the position of its maximum. */
 static INLINE void NAME(input_rows)(const int R, const int N, const struct convpool *s, const float *w,
                                     const struct active *list, int count, float *dx)
 {
@@ -135,12 +138,12 @@ static INLINE void NAME(input_rows)(const int R, const int N, const struct convp
             UNROLL for (int j = 0; j < N; j++) sum[r][j] += LOAD(w + list[i].at + r * s->framed + j * VL) * list[i].dy;
     UNROLL for (int r = 0; r < R; r++)
         UNROLL for (int j = 0; j < N; j++) {
-            float *to = dx + r * row + j * VL; /* read late: its neighbours have just been written */
+            float *to = dx + r * row + j * VL; /* loaded late, because its neighbours were just stored */
             STORE(to, LOAD(to) + sum[r][j]);
         }
 }
 
-/* Gradient of one sample's input from one window: k + 1 rows of k + 1 pixels. */
+/* Add the gradient of one sample's input from one window: k + 1 rows of k + 1 pixels. */
 static void NAME(input_gradient)(const struct convpool *s, const float *w, const struct active *list, int count,
                                  float *dx)
 {

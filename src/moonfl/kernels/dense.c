@@ -1,4 +1,4 @@
-/* The layer y = x w' + b, with ReLU where asked for, as a whole. */
+/* Forward and backward pass of the linear layer y = x w' + b, optionally with ReLU. */
 #include <string.h>
 
 #include "kernels.h"
@@ -7,8 +7,8 @@ int dense_forward(const struct step *step, const float *x, int64_t n)
 {
     const long inputs = step->inputs, outputs = step->outputs;
     const float *w = step->w;
-    const long width = (round_up(outputs) / LANES | 1) * LANES; /* odd in cache lines: columns do not fall on each other */
-    float *turned = scratch(inputs * width + width); /* w' [I][O], and b, with zeros up to whole vectors */
+    const long width = (round_up(outputs) / LANES | 1) * LANES; /* an odd number of cache lines, against conflicts */
+    float *turned = scratch(inputs * width + width); /* w' [I][O] and b, zero-padded to whole vectors */
     if (!turned) return -1;
     float *start = turned + inputs * width;
     memset(turned, 0, sizeof(float) * (inputs + 1) * width);
@@ -20,7 +20,7 @@ int dense_forward(const struct step *step, const float *x, int64_t n)
     return 0;
 }
 
-/* One sample's gradient before the ReLU, if there is one, and its part of the bias's. */
+/* Propagate the gradient of one sample through the ReLU, if there is one, and add it to the gradient of the bias. */
 static void through_relu(long outputs, int relu, const float *y, const float *dy, float *restrict g, float *restrict gb)
 {
     if (relu)

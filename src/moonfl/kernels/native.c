@@ -1,4 +1,4 @@
-/* Choice of the instruction set, and batches of images. */
+/* Selection of the instruction set, scratch memory, and preparation of image batches. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,8 @@
 
 const struct kernels *chosen;
 
-/* Use at most the instruction set of this name ("avx512", "avx2", "base"); the number of lanes it has. */
+/* Select the best available instruction set up to the given one ("avx512", "avx2", "base"). Return its number of
+ * lanes. */
 EXPORT int moonfl_choose(const char *most)
 {
     const struct kernels *best = &kernels_base;
@@ -25,16 +26,16 @@ EXPORT int moonfl_choose(const char *most)
     return best->lanes;
 }
 
-/* Counted up with every change of the exported functions; kernels/__init__.py has the same number. */
+/* Incremented with every change of the exported functions; kernels/library.py has the same number. */
 EXPORT int moonfl_version(void) { return 3; }
 
-/* The lanes of the instruction set in use. */
+/* Return the number of lanes of the selected instruction set. */
 EXPORT int moonfl_lanes(void) { return chosen->lanes; }
 
-/* For measuring the processor: does n times ten vector multiply-adds. */
+/* Execute n times ten vector multiply-adds, to measure the peak performance of the processor. */
 EXPORT float moonfl_multiply_add(int64_t n) { return chosen->multiply_add((long)n); }
 
-static pthread_key_t at_the_end; /* of a thread: its memory is freed */
+static pthread_key_t at_the_end; /* frees the memory of a thread when it exits */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int has_key;
 static void make_key(void) { has_key = !pthread_key_create(&at_the_end, free); }
@@ -54,6 +55,7 @@ float *scratch(size_t floats)
     return memory;
 }
 
+/* Gather one image: out[p][c] = table[c][from[c][map[p]]]. */
 static INLINE void image(const int channels, const uint8_t *from, const int32_t *map, const float *table, int pixels,
                          float *restrict out)
 {
@@ -62,7 +64,8 @@ static INLINE void image(const int channels, const uint8_t *from, const int32_t 
             *out++ = table[c * 256 + (map[p] < pixels ? from[c * pixels + map[p]] : 0)];
 }
 
-/* Batch of images: out[b][p][c] = table[c][images[rows[b]][c][maps[choice[b]][p]]]; a map's `pixels` means black. */
+/* Gather a batch of images: out[b][p][c] = table[c][images[rows[b]][c][maps[choice[b]][p]]]. A map value of `pixels`
+ * means black. */
 EXPORT void moonfl_batch(const uint8_t *images, const int64_t *rows, const int32_t *maps, const int64_t *choice,
                          const float *table, float *out, int64_t batch, int channels, int pixels)
 {
@@ -70,7 +73,7 @@ EXPORT void moonfl_batch(const uint8_t *images, const int64_t *rows, const int32
     for (int64_t b = 0; b < batch; b++, out += size) {
         const uint8_t *from = images + rows[b] * size;
         const int32_t *map = maps + choice[b] * pixels;
-        if (channels == 3) image(3, from, map, table, pixels, out); /* known to the compiler */
+        if (channels == 3) image(3, from, map, table, pixels, out); /* a constant for the compiler */
         else image(channels, from, map, table, pixels, out);
     }
 }

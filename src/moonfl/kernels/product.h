@@ -1,10 +1,10 @@
-/* A product of matrices: c[m][j] = start[j] + sum over k of a(m, k) b[k][j].
+/* Matrix product: c[m][j] = start[j] + sum over k of a(m, k) b[k][j].
  *
  * A lane is a column. A tile of ROWS rows and two vectors of columns is summed in registers over the whole depth, in
- * the order of k, so that an element is the same number whatever stands around it.
+ * the order of k, so that an element does not depend on the sizes of the matrices or on its neighbours.
  */
 
-/* R rows and N vectors, of which `width` columns are stored. */
+/* Compute a tile of R rows and N vectors, of which `width` columns are stored. */
 static INLINE void NAME(product_tile)(const int R, const int N, const struct product *p, const float *a, const float *b,
                                       const long b_row, const float *start, float *c, const int width)
 {
@@ -30,7 +30,7 @@ static INLINE void NAME(product_tile)(const int R, const int N, const struct pro
         }
 }
 
-/* All rows of N vectors of columns. */
+/* Compute all rows of N vectors of columns. */
 static INLINE void NAME(product_columns)(const int N, const struct product *p, const float *b, const long b_row,
                                          const float *start, float *c, const int width)
 {
@@ -58,8 +58,8 @@ static INLINE void NAME(product_columns)(const int N, const struct product *p, c
     }
 }
 
-/* `edge`: depth * VL floats of room for the last columns where they do not fill a vector; NULL where `b` and `start`
- * go on to a whole one. */
+/* Compute the product. `edge` has space for depth * VL floats, the last columns if they do not fill a vector; NULL if
+ * `b` and `start` are padded to whole vectors. */
 static void NAME(product)(const struct product *p, float *edge)
 {
     long j = 0;

@@ -1,8 +1,8 @@
-/* One instruction set. Included once for each, which defines
+/* The functions of one instruction set. Each set_*.c file includes this one and defines
  *   VL     floats in a vector register
- *   PLACES places of the 2x2 window whose sums, for TILE channels, are kept in registers at a time: 2 or 4
- *   ROWS   rows of a matrix product whose sums are
- *   NAME() the suffix of its functions
+ *   PLACES positions of the 2x2 window whose sums, for TILE channels, are in registers at a time: 2 or 4
+ *   ROWS   rows of a matrix product whose sums are in registers at a time
+ *   NAME() the name of a function with the suffix of the instruction set
  */
 #include "kernels.h"
 
@@ -18,7 +18,7 @@ typedef uint8_t NAME(bytes) __attribute__((vector_size(VL), aligned(1), may_alia
 #include "convpool.h"
 #include "product.h"
 
-/* As many multiply-adds a cycle as there are: `n` times ten independent ones. */
+/* Execute n times ten independent multiply-adds, enough to saturate the processor. */
 static float NAME(multiply_add)(long n)
 {
     V sum[10], step = 0.999f - (V){0};

@@ -1,7 +1,7 @@
-/* Rows become columns. */
+/* Transposition of a matrix. */
 #include "kernels.h"
 
-#define STRIP 16 /* rows at a time: a cache line of every column */
+#define STRIP 16 /* rows at a time: one cache line of every column */
 
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
 #if defined(__clang__)
@@ -11,7 +11,7 @@ typedef int32_t places __attribute__((vector_size(16)));
 #define PICK(a, b, i, j, k, l) __builtin_shuffle(a, b, (places){i, j, k, l})
 #endif
 
-/* Four rows of four floats. */
+/* Transpose a 4x4 block. */
 static INLINE void turn(const float *from, long from_row, float *to, long to_row)
 {
     quad in[4], half[4];
