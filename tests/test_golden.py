@@ -1,9 +1,9 @@
 """Golden test losses: five rounds on digits for every method.
 
-`python tests/test_golden.py` writes golden.json again; explain in the commit why the numbers changed.
-CPUs with other instructions round differently, and training amplifies the difference, hence the
-tolerance. Perturbing the initial weights by one rounding stays below half of it, and any two methods
-differ by at least five times the tolerance.
+`python tests/test_golden.py` writes golden.json again; explain in the commit why it changed. CPUs
+with other instructions round differently, and training amplifies the difference, hence the
+tolerance. Perturbing the initial weights by one rounding stays below half of it, and any two
+methods differ by at least five times the tolerance.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""The trained model as files of its own: they are the run's model, whoever loads them, or they are not there."""
+"""Exported files: they give the outputs of the run's model, or they are not written."""
 
 import json
 import os
@@ -24,10 +24,11 @@ from moonfl.data.npz import write_npz
 from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment
 from moonfl.exports import writer as exports
-from moonfl.exports.weights import Artifact
+from moonfl.exports.artifact import Artifact
 from moonfl.runs import tensor_files
 from moonfl.runs.recorder import Result
-from moonfl.task import make_task
+from moonfl.runs.schema import PartitionRecord, SiteRecord, encode
+from moonfl.task import build_task, make_task, read, split
 
 FILES = ["README.md", "model.pt2", "model.safetensors"]
 QUICK = Experiment(rounds=2, epochs=1, parties=3, out_dim=16)
@@ -36,11 +37,14 @@ SHAPES = {
     "simple-cnn": (3, 16, 16),
     "resnet18": (3, 16, 16),
     "cnn1d": (2, 20),
-    "test_exports:own": (6,),
+    "test_exports:custom": (6,),
 }
 ENCODERS = [
-    (model, head) for model in SHAPES for head in (True, False) if head or model != "resnet18"
-]  # it is slow
+    (model, head)
+    for model in SHAPES
+    for head in (True, False)
+    if head or model != "resnet18"  # which is slow
+]
 ALONE = """
 import sys
 
@@ -59,12 +63,14 @@ for folder in sys.argv[1:]:
 """
 
 
-def own(shape: tuple[int, ...]) -> nn.Module:
-    """Somebody's encoder, with BatchNorm."""
+def custom(shape: tuple[int, ...]) -> nn.Module:
+    """Return a custom encoder with BatchNorm."""
     return nn.Sequential(nn.Linear(shape[0], 12), nn.BatchNorm1d(12), nn.Tanh())
 
 
-class OwnWhole(nn.Module):
+class CustomModel(nn.Module):
+    """A custom model that returns (z, logits) itself."""
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(6, 3)
@@ -73,8 +79,8 @@ class OwnWhole(nn.Module):
         return x, self.layer(x)
 
 
-class Stubborn(nn.Module):
-    """What torch.export cannot take: it looks at the values."""
+class ValueDependent(nn.Module):
+    """A model that torch.export refuses, because its control flow depends on values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,8 +91,8 @@ class Stubborn(nn.Module):
         return y if float(y.detach().sum()) > 0 else y * 2
 
 
-def made_data(path: Path, shape: tuple[int, ...]) -> str:
-    """Three classes of pixels, or of numbers far from 0 and 1, which a model must standardise."""
+def write_data(path: Path, shape: tuple[int, ...]) -> str:
+    """Write samples of three classes: images, or features that a model must standardise."""
     rng, y = np.random.default_rng(0), np.arange(90) % 3
     if len(shape) == 3:
         x = torch.from_numpy(rng.integers(0, 256, (90, *shape), dtype=np.uint8))
@@ -103,7 +109,7 @@ def made_data(path: Path, shape: tuple[int, ...]) -> str:
 
 
 def experiment(folder: Path, model: str, head: bool, algorithm: moonfl.FedAvg) -> Experiment:
-    data = made_data(folder / "data.npz", SHAPES[model])
+    data = write_data(folder / "data.npz", SHAPES[model])
     return replace(
         QUICK,
         dataset="npz",
@@ -115,21 +121,23 @@ def experiment(folder: Path, model: str, head: bool, algorithm: moonfl.FedAvg) -
     )
 
 
-def by_the_run(result: Result, name: str = "global") -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """Samples as they are stored, and z and logits of all and of the first by the run's own evaluation."""
+def run_outputs(result: Result, name: str = "global") -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """Return stored samples, and z and logits of all and of the first as the run evaluates them."""
     task = make_task(result.experiment)
     model = tree.load(task.build(), result.models[name]).eval()
     with torch.no_grad():
-        wanted = [
+        expected = [
             tuple(model(task.preparation.batch(task.test.x, torch.arange(n))))
             for n in (len(task.test.y), 1)
         ]
-    return task.test.x, wanted
+    return task.test.x, expected
 
 
-def assert_same(found: list[tuple[Tensor, Tensor]], wanted: list[tuple[Tensor, Tensor]]) -> None:
-    for pair, expected in zip(found, wanted, strict=True):
-        for a, b in zip(pair, expected, strict=True):
+def assert_close(
+    actual: list[tuple[Tensor, Tensor]], expected: list[tuple[Tensor, Tensor]]
+) -> None:
+    for actual_pair, expected_pair in zip(actual, expected, strict=True):
+        for a, b in zip(actual_pair, expected_pair, strict=True):
             assert a.shape == b.shape
             torch.testing.assert_close(a, b, atol=2e-5, rtol=2e-5)
 
@@ -141,59 +149,62 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 @pytest.fixture
 def run(digits: Result, tmp_path: Path) -> Path:
-    """A copy of its directory, to spoil."""
+    """Return a copy of the directory of `digits`, which a test may change."""
     return Path(shutil.copytree(str(digits.directory), tmp_path / "run"))
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], Result]:
-    """Every encoder with and without head, exported to FOLDER/export; x.pt and wanted.pt are beside it."""
+    """Export every encoder with and without head to FOLDER/export, and write FOLDER/x.pt."""
     results = {}
     for k, (model, head) in enumerate(ENCODERS):
         folder = tmp_path_factory.mktemp("exported")
         algorithm = (moonfl.MOON(mu=1), moonfl.Scaffold(), moonfl.FedAvg())[k % 3]
         exp = replace(experiment(folder, model, head, algorithm), rounds=1, parties=2)
         results[model, head] = replace(moonfl.run(exp, workers=1), directory=folder)
-        made = exports.export(results[model, head])
-        assert made.directory == folder / "export"
-        assert "30 samples of the data" in made.checked
-        assert made.difference < 2e-5
-        torch.save(by_the_run(results[model, head])[0], folder / "x.pt")
+        export = exports.export(results[model, head])
+        assert export.directory == folder / "export"
+        assert "30 samples of the data" in export.checked
+        assert export.difference < 2e-5
+        torch.save(run_outputs(results[model, head])[0], folder / "x.pt")
     return results
 
 
 @pytest.mark.parametrize(("model", "head"), ENCODERS)
-def test_both_files_and_the_result_are_the_runs_model(
+def test_both_files_and_the_result_give_the_outputs_of_the_run(
     exported: dict[tuple[str, bool], Result], model: str, head: bool
 ) -> None:
     result = exported[model, head]
-    x, wanted = by_the_run(result)
+    x, expected = run_outputs(result)
     folder = result.directory / "export"
     loaded = moonfl.load_model(folder, model if ":" in model else None)
-    alone = torch.export.load(folder / "model.pt2").module()
+    program = torch.export.load(folder / "model.pt2").module()
     assert not loaded.training
     with torch.no_grad():
-        for found in (loaded, alone, result.model):
-            assert_same([tuple(found(x)), tuple(found(x[:1]))], wanted)
-    assert wanted[0][0].shape[1] == (
-        16 if head else {"simple-cnn": 84, "resnet18": 512}.get(model, wanted[0][0].shape[1])
-    )
+        for exported_model in (loaded, program, result.model):
+            outputs = [tuple(exported_model(x)), tuple(exported_model(x[:1]))]
+            assert_close(outputs, expected)
+    dimension = expected[0][0].shape[1]
+    if head:
+        assert dimension == 16
+    else:
+        assert dimension == {"simple-cnn": 84, "resnet18": 512}.get(model, dimension)
 
 
 def test_torch_alone_loads_the_program(
     exported: dict[tuple[str, bool], Result], tmp_path: Path
 ) -> None:
-    """Neither moonfl nor the module of somebody's encoder can be imported there."""
+    """Neither moonfl nor the module of the custom encoder can be imported there."""
     (tmp_path / "alone.py").write_text(ALONE)
     folders = [result.directory / "export" for result in exported.values()]
     command = [sys.executable, str(tmp_path / "alone.py"), *map(str, folders)]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     subprocess.run(command, check=True, cwd=tmp_path, env=environment, capture_output=True)
     for result, folder in zip(exported.values(), folders, strict=True):
-        assert_same(torch.load(folder.parent / "found.pt"), by_the_run(result)[1])
+        assert_close(torch.load(folder.parent / "found.pt"), run_outputs(result)[1])
 
 
-def test_what_leaves_has_no_sample_and_no_path(
+def test_an_export_contains_no_sample_and_no_path(
     exported: dict[tuple[str, bool], Result], tmp_path: Path
 ) -> None:
     for result in exported.values():
@@ -207,13 +218,13 @@ def test_what_leaves_has_no_sample_and_no_path(
             for text in texts
             for part in (Path(__file__).parent, tmp_path.parent)
         )
-        (given,) = (path for path in files if path.parent.name == "sample_inputs")
-        inputs = torch.load(given)
+        (path,) = (path for path in files if path.parent.name == "sample_inputs")
+        inputs = torch.load(path)
         assert float(inputs[0][0].abs().max()) == 0
         shutil.rmtree(tmp_path / "unpacked")
 
 
-def test_readme_tells_what_it_is_and_its_code_runs(
+def test_the_readme_describes_the_model_and_its_code_runs(
     digits: Result,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -230,7 +241,7 @@ def test_readme_tells_what_it_is_and_its_code_runs(
     assert capsys.readouterr().out.startswith("tensor([")
 
 
-def test_the_file_has_the_names_of_the_network_and_what_rebuilds_it(
+def test_the_weights_have_the_names_of_the_network_and_a_header(
     digits: Result, tmp_path: Path
 ) -> None:
     exports.export(digits, tmp_path / "out")
@@ -244,7 +255,7 @@ def test_the_file_has_the_names_of_the_network_and_what_rebuilds_it(
     ).stat().st_mode
 
 
-def test_samples_that_are_not_as_stored_are_refused(digits: Result) -> None:
+def test_samples_of_another_type_are_refused(digits: Result) -> None:
     with pytest.raises(InputError, match=r"uint8 \[B, 1, 8, 8\], got float32 \[B, 1, 8, 8\]"):
         digits.model(torch.zeros(2, 1, 8, 8))
 
@@ -265,7 +276,7 @@ def test_command(run: Path, digits: Result, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_run_of_another_machine(run: Path, tmp_path: Path) -> None:
-    """One that has a device which this one lacks; and a first try here that was killed."""
+    """A run on a device that this machine lacks, after an export that was killed."""
     settings = (run / "experiment.toml").read_text()
     (run / "experiment.toml").write_text(settings.replace('device = "cpu"', 'device = "xpu:7"'))
     (tmp_path / "out" / ".writing-x").mkdir(parents=True)
@@ -273,7 +284,7 @@ def test_a_run_of_another_machine(run: Path, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "out")) == FILES
 
 
-def test_solo_has_a_model_of_each_party(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_solo_has_one_model_per_party(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = moonfl.run(
         replace(QUICK, algorithm=moonfl.Solo(), rounds=1), tmp_path / "solo", workers=1
     )
@@ -283,16 +294,14 @@ def test_solo_has_a_model_of_each_party(tmp_path: Path, capsys: pytest.CaptureFi
         f"party 1's model after round 1 of 1, accuracy {100 * result.rounds[0]['accuracies']['party1']:.1f} %"
         in (capsys.readouterr().out)
     )
-    x, wanted = by_the_run(result, "party1")
+    x, expected = run_outputs(result, "party1")
     loaded = moonfl.load_model(tmp_path / "solo" / "export" / "model.safetensors")
     with torch.no_grad():
-        assert_same([tuple(loaded(x)), tuple(loaded(x[:1]))], wanted)
-    for words, message in (
-        (["--party", "3"], "there is no party 3: --party (party=) is one of 0, 1, 2"),
-        ([], "none is chosen"),
-    ):
-        assert main([*export, *words]) == 2
-        assert message in capsys.readouterr().err
+        assert_close([tuple(loaded(x)), tuple(loaded(x[:1]))], expected)
+    assert main([*export, "--party", "3"]) == 2
+    assert "--party (party=) must be one of 0, 1, 2, got 3" in capsys.readouterr().err
+    assert main(export) == 2
+    assert "--party (party=) must be one of 0, 1, 2, got none" in capsys.readouterr().err
     with pytest.raises(InputError, match="party0, party1, party2"):
         _ = result.model
 
@@ -307,31 +316,30 @@ def test_an_unfinished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "after round 1 of 2" in capsys.readouterr().out
 
 
-def test_best_is_the_model_the_run_kept(
+def test_best_exports_the_model_of_the_selected_round(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", str(run), "--best"]) == 2
-    assert "has chosen no round" in capsys.readouterr().err
+    assert "selected no round" in capsys.readouterr().err
     result = moonfl.run(replace(QUICK, validation=0.2), tmp_path / "chosen", workers=1)
     assert result.chosen is not None
     other = {"global": tree.mul(result.models["global"], 0.5)}
-    tensor_files.save(
-        tmp_path / "chosen" / "best.safetensors", other
-    )  # as a kill before the checkpoint may leave it
+    # A kill before the checkpoint may leave the model of a later round.
+    tensor_files.save(tmp_path / "chosen" / "best.safetensors", other)
     assert main(["export", str(tmp_path / "chosen"), "--best"]) == 0
     assert (
         f"round {result.chosen['round']}, best on the validation samples" in capsys.readouterr().out
     )
     moonfl.export(replace(result, chosen_models=other), tmp_path / "from-result", best=True)
-    x, _ = by_the_run(result)
+    x, _ = run_outputs(result)
     for folder, models in (("chosen/export", result.chosen_models), ("from-result", other)):
         with torch.no_grad():
-            found = moonfl.load_model(tmp_path / folder / "model.safetensors")(x).z
-            assert torch.equal(found, replace(result, models=models).model(x).z)
+            z = moonfl.load_model(tmp_path / folder / "model.safetensors")(x).z
+            assert torch.equal(z, replace(result, models=models).model(x).z)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("damage", "message"),
     [
         (lambda run: (run / "experiment.toml").unlink(), "holds no run"),
         (lambda run: shutil.rmtree(run / "checkpoint"), "has no checkpoint"),
@@ -342,20 +350,20 @@ def test_best_is_the_model_the_run_kept(
         ),
         (
             lambda run: (run / "rounds.jsonl").write_text("{}\n{}\n"),
-            "rounds.jsonl is missing or damaged",
+            "rounds.jsonl is damaged",
         ),
         (
             lambda run: (run / "experiment.toml").write_text(
                 (run / "experiment.toml").read_text().replace('"mlp"', '"own"')
             ),
-            "a model that was given in Python",
+            "was passed as a Python object",
         ),
     ],
 )
-def test_what_cannot_be_exported_is_told_in_one_line(
-    run: Path, spoil, message: str, capsys: pytest.CaptureFixture[str]
+def test_a_run_that_cannot_be_exported_gets_one_line(
+    run: Path, damage, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoil(run)
+    damage(run)
     assert main(["export", str(run)]) == 2
     err = capsys.readouterr().err
     assert message in err
@@ -363,7 +371,7 @@ def test_what_cannot_be_exported_is_told_in_one_line(
     assert not (run / "export").exists()
 
 
-def test_without_data_random_inputs_stand_in_and_it_is_said(
+def test_without_data_the_export_is_checked_on_random_inputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exp = experiment(tmp_path, "mlp", True, moonfl.MOON())
@@ -384,11 +392,23 @@ def test_without_data_random_inputs_stand_in_and_it_is_said(
 
 
 def test_a_run_over_sites(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What flower/server.py writes of the samples: that of the sites."""
-    site = {"shape": [1, 8, 8], "dtype": "torch.uint8", "classes": list("0123456789")}
-    (run / "partition.json").write_text(
-        json.dumps({"classes": site["classes"], "sites": [site, site]})
+    """In a run over Flower sites, each site describes its samples."""
+    site = SiteRecord(
+        party=0,
+        name="site",
+        versions={},
+        shape=[1, 8, 8],
+        dtype="torch.uint8",
+        classes=list("0123456789"),
+        counts=[5] * 10,
+        sha256="0" * 64,
+        held_out=10,
+        validation=0,
     )
+    partition = PartitionRecord(
+        classes=site.classes, counts=[site.counts] * 2, sites=[site, site], run="id", test=""
+    )
+    (run / "partition.json").write_text(encode(partition))
     assert main(["export", str(run)]) == 0
     assert "100 samples" in capsys.readouterr().out
 
@@ -410,18 +430,18 @@ def test_other_folders_are_left_alone(
 
 
 @pytest.mark.parametrize("earlier", [False, True])
-@pytest.mark.parametrize("fails", ["write_program", "check", "explained"])
+@pytest.mark.parametrize("fails", ["write_program", "check_files", "readme"])
 def test_nothing_is_half_written(
     digits: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier: bool, fails: str
 ) -> None:
-    def full(*given: object) -> None:
+    def full_disk(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
     out = tmp_path / "out"
     if earlier:
         exports.export(digits, out)
     before = {path.name: path.read_bytes() for path in out.glob("*")}
-    monkeypatch.setattr(exports, fails, full)
+    monkeypatch.setattr(exports, fails, full_disk)
     with pytest.raises(RunError, match="No space left"):
         exports.export(
             replace(digits, models={"global": tree.mul(digits.models["global"], 2)}), out
@@ -430,23 +450,23 @@ def test_nothing_is_half_written(
     assert out.exists() == earlier
 
 
-def test_a_file_with_other_numbers_is_refused(
+def test_a_file_with_other_weights_is_refused(
     digits: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousandth more in one weight is more than rounding; so is a NaN."""
+    """A difference of 0.001 in one weight is more than rounding; so is a NaN."""
 
-    def off(write, by: float):
-        def write_other(path: Path, made: Artifact) -> None:
-            params = dict(tree.copy(made.params))
-            params["output.bias"][3] += by
-            write(path, replace(made, params=params))
+    def changed(write, difference: float):
+        def write_changed(path: Path, artifact: Artifact) -> None:
+            params = dict(tree.copy(artifact.params))
+            params["output.bias"][3] += difference
+            write(path, replace(artifact, params=params))
 
-        return write_other
+        return write_changed
 
-    for file, write in (("model.safetensors", "write"), ("model.pt2", "write_program")):
-        for by in (1e-3, float("nan")):
+    for file, write in (("model.safetensors", "write_weights"), ("model.pt2", "write_program")):
+        for difference in (1e-3, float("nan")):
             with monkeypatch.context() as patch:
-                patch.setattr(exports, write, off(getattr(exports, write), by))
+                patch.setattr(exports, write, changed(getattr(exports, write), difference))
                 with pytest.raises(RunError, match=f"{file} is not the run's model"):
                     exports.export(digits, tmp_path / "out")
             assert not (tmp_path / "out").exists()
@@ -459,7 +479,7 @@ def test_damaged_files_get_one_clear_message(digits: Result, tmp_path: Path) -> 
         names = file.keys()
         tensors = {name: file.get_tensor(name) for name in names}
     settings = head["experiment"]
-    spoilt = [
+    headers = [
         *(
             ("is damaged", head | {key: 7})
             for key in ("experiment", "shape", "classes", "preparation")
@@ -468,24 +488,24 @@ def test_damaged_files_get_one_clear_message(digits: Result, tmp_path: Path) -> 
             ("is damaged", {k: v for k, v in head.items() if k != key})
             for key in ("experiment", "shape", "preparation")
         ),
-        ("is no type of numbers", head | {"dtype": "text"}),
+        ("is not a dtype of torch", head | {"dtype": "text"}),
         ("is damaged", [head]),
         ("unknown model", head | {"experiment": settings | {"model": "mpl"}}),
         ("head must be true or false", head | {"experiment": settings | {"head": "perhaps"}}),
-        ("code of somebody's own", head | {"experiment": settings | {"model": "own"}}),
-        ("code of somebody's own", head | {"experiment": settings | {"model": "os:getcwd"}}),
+        ("is user code", head | {"experiment": settings | {"model": "own"}}),
+        ("is user code", head | {"experiment": settings | {"model": "os:getcwd"}}),
         ("does not fit", head | {"shape": [1, 8, 9]}),
         ("does not fit", head | {"classes": ["a", "b"]}),
     ]
-    for message, told in spoilt:
-        save_file(tensors, tmp_path / "spoilt.safetensors", {"moonfl": json.dumps(told)})
+    for message, header in headers:
+        save_file(tensors, tmp_path / "damaged.safetensors", {"moonfl": json.dumps(header)})
         with pytest.raises(InputError, match=message) as error:
-            moonfl.load_model(tmp_path / "spoilt.safetensors")
-        assert str(tmp_path / "spoilt.safetensors") in str(error.value)
+            moonfl.load_model(tmp_path / "damaged.safetensors")
+        assert str(tmp_path / "damaged.safetensors") in str(error.value)
     for content in (b"", path.read_bytes()[:-9]):
-        (tmp_path / "spoilt.safetensors").write_bytes(content)
+        (tmp_path / "damaged.safetensors").write_bytes(content)
         with pytest.raises(InputError, match="or is damaged"):
-            moonfl.load_model(tmp_path / "spoilt.safetensors")
+            moonfl.load_model(tmp_path / "damaged.safetensors")
     with pytest.raises(InputError, match="there is no file"):
         moonfl.load_model(tmp_path / "nowhere.safetensors")
     save_file(tensors, tmp_path / "foreign.safetensors")
@@ -493,46 +513,49 @@ def test_damaged_files_get_one_clear_message(digits: Result, tmp_path: Path) -> 
         moonfl.load_model(tmp_path / "foreign.safetensors")
 
 
-def test_a_model_given_in_python(tmp_path: Path) -> None:
-    """The result has its builder; the file asks for the module again."""
+def test_a_model_passed_as_an_object(tmp_path: Path) -> None:
+    """The result can build the model; the file needs the module again."""
     exp = replace(experiment(tmp_path, "mlp", True, moonfl.FedAvg()), model="own")
-    result = moonfl.run(exp, task=make_task(exp, model=OwnWhole), workers=1)
+    result = moonfl.run(
+        exp, task=build_task(exp, split(exp, read(exp)), model=CustomModel), workers=1
+    )
     exports.export(result, tmp_path / "out")
     task = make_task(replace(exp, model="mlp"))
-    alone = torch.export.load(tmp_path / "out" / "model.pt2").module()
-    again = moonfl.load_model(tmp_path / "out" / "model.safetensors", OwnWhole())
+    program = torch.export.load(tmp_path / "out" / "model.pt2").module()
+    loaded = moonfl.load_model(tmp_path / "out" / "model.safetensors", CustomModel())
     with torch.no_grad():
-        assert_same(
-            [alone(task.test.x), tuple(again(task.test.x))], [tuple(result.model(task.test.x))] * 2
-        )
+        expected = tuple(result.model(task.test.x))
+        assert_close([program(task.test.x), tuple(loaded(task.test.x))], [expected] * 2)
     with pytest.raises(InputError, match=r"moonfl.export\(result, out\)"):
         exports.export(result)
 
 
-def test_a_model_that_is_given_keeps_the_file_from_running_code(
+def test_code_that_only_the_file_names_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor need what it names be there."""
-    (tmp_path / "named_by_file.py").write_text("from test_exports import OwnWhole as Net\n")
+    """If the model is passed, the module that the file names is not imported."""
+    (tmp_path / "named_by_file.py").write_text("from test_exports import CustomModel as Net\n")
     monkeypatch.syspath_prepend(tmp_path)
     exp = replace(experiment(tmp_path, "mlp", True, moonfl.FedAvg()), model="named_by_file:Net")
     exports.export(moonfl.run(exp, workers=1), tmp_path / "out")
     monkeypatch.delitem(sys.modules, "named_by_file")
     random_state = torch.random.get_rng_state()
-    assert not moonfl.load_model(tmp_path / "out", OwnWhole).training
+    assert not moonfl.load_model(tmp_path / "out", CustomModel).training
     assert "named_by_file" not in sys.modules
     assert torch.equal(torch.random.get_rng_state(), random_state)
 
 
-def test_a_model_that_torch_cannot_export_is_told(tmp_path: Path) -> None:
-    result = moonfl.run(replace(QUICK, model="test_exports:Stubborn"), workers=1)
-    with pytest.raises(RunError, match=r"torch.export cannot take model=test_exports:Stubborn"):
+def test_a_model_that_torch_cannot_export_gets_a_clear_message(tmp_path: Path) -> None:
+    result = moonfl.run(replace(QUICK, model="test_exports:ValueDependent"), workers=1)
+    with pytest.raises(
+        RunError, match=r"torch.export cannot export model=test_exports:ValueDependent"
+    ):
         exports.export(result, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_the_columns_of_a_table_are_told_in_their_order(tmp_path: Path) -> None:
-    """A model takes them by place, not by name."""
+def test_the_columns_of_a_table_are_listed_in_their_order(tmp_path: Path) -> None:
+    """A model takes features by position, not by name."""
     (tmp_path / "t.csv").write_text(TABLE)
     exp = replace(
         QUICK,

@@ -1,9 +1,12 @@
-"""Cut a command short at its n-th write, go on as a user would, compare: for every n until it gets through. Started by
-test_resume.py with faults.c loaded before the C library:
+"""Fault injection: interrupt a command at its n-th write, resume as a user would, and compare.
+
+This is repeated for n = 1, 2, ... until the command finishes. test_resume.py starts it with faults.c
+loaded before the C library:
 
     cd tests && LD_PRELOAD=faults.so python -m helpers.fault_injection faults.so FOLDER kill|full
 
-What is to be killed is a fork, so that torch is imported once. Prints how many places each command has.
+A command that is killed runs in a fork, so that torch is imported only once. The program prints the
+number of writes of each command.
 """
 
 import ctypes
@@ -25,6 +28,7 @@ from helpers.problems import gaussians
 from moonfl.experiment import Experiment
 from moonfl.runs import analysis
 from moonfl.runs.recorder import Result
+from moonfl.runs.schema import RoundRecord, encode
 from moonfl.runs.tensor_files import load
 
 EXPERIMENT = Experiment(
@@ -38,14 +42,16 @@ EXPERIMENT = Experiment(
 )
 SHORT = replace(EXPERIMENT, rounds=2)
 OTHER = replace(EXPERIMENT, seed=1)
-DATA = gaussians((40, 30, 33, 20))  # larger ones write the same, only more of it
+DATA = gaussians((40, 30, 33, 20))  # larger data would not add other kinds of writes
 TASK = replace(DATA, parties=DATA.parties[:3], classes=("a", "b", "c"), validation=DATA.parties[3])
 
 
 @dataclass(frozen=True)
 class Command:
-    before: str | None  # which of the made directories it finds
-    do: Callable[[Path], Result]
+    """A command that is interrupted."""
+
+    before: str | None  # the directory that it starts from, one of `make_directories`
+    run: Callable[[Path], Result]
 
 
 COMMANDS = {
@@ -54,7 +60,7 @@ COMMANDS = {
     "run --force": Command(
         "other", lambda out: moonfl.run(SHORT, out, force=True, workers=1, task=TASK)
     ),
-    "resume": Command("cut off", lambda out: moonfl.resume(out, workers=1, task=TASK)),
+    "resume": Command("incomplete", lambda out: moonfl.resume(out, workers=1, task=TASK)),
     "resume --previous": Command(
         "damaged", lambda out: moonfl.resume(out, previous=True, workers=1, task=TASK)
     ),
@@ -66,57 +72,61 @@ class StopError(Exception):
 
 
 def make_directories(folder: Path) -> None:
-    """A finished run of another experiment; a run cut off in the third round's fact; one whose newest checkpoint, the
-    second, is damaged."""
+    """Write a finished run of another experiment ("other"), a run that was killed while it wrote the
+    record of round 3 ("incomplete"), and one whose newest checkpoint is damaged ("damaged").
+    """
 
-    def stop(fact: dict) -> None:
-        if fact["round"] == 2:
+    def stop(record: RoundRecord) -> None:
+        if record.round == 2:
             raise StopError
 
     moonfl.run(OTHER, folder / "other", workers=1, task=TASK)
     try:
-        moonfl.run(EXPERIMENT, folder / "cut off", workers=1, task=TASK, watch=stop)
+        moonfl.run(EXPERIMENT, folder / "incomplete", workers=1, task=TASK, watch=stop)
     except StopError:
-        shutil.copytree(folder / "cut off", folder / "damaged")
-    with open(folder / "cut off" / "rounds.jsonl", "a") as file:
+        shutil.copytree(folder / "incomplete", folder / "damaged")
+    with open(folder / "incomplete" / "rounds.jsonl", "a") as file:
         file.write('{"round": 3, "accu')
     server = folder / "damaged" / "checkpoint" / "server-2.safetensors"
     server.write_bytes(server.read_bytes()[:-1])
 
 
-def go_on(command: Command, out: Path) -> Result:
-    """As the messages say."""
+def resume(command: Command, out: Path) -> Result:
+    """Resume a run, following the hints of the error messages."""
     try:
         return moonfl.resume(out, workers=1, task=TASK)
     except moonfl.InputError as error:
         if "holds no run" in str(error):
             assert command.before != "other", "neither the old run nor one to resume"
-            return command.do(out)
-        if "--previous` goes on" in str(error):
+            return command.run(out)
+        if "previous=True" in str(error):
             return moonfl.resume(out, previous=True, workers=1, task=TASK)
         raise
 
 
 def results_of(result: Result) -> dict:
-    losses = [fact["loss"] for fact in result.rounds]
+    """Return what must be bit-identical after a resume."""
+    losses = [record.loss for record in result.rounds]
     return {"models": result.models, "chosen": result.chosen_models, "losses": losses}
 
 
 def check(command: Command, out: Path, expected: dict[Experiment, Result]) -> None:
-    """The result is that of a run that was not cut short. What --force was to overwrite is whole, or gone."""
-    result = go_on(command, out)
+    """Check that a resumed run has the result of an uninterrupted one.
+
+    A run that --force was to replace is either complete or gone.
+    """
+    result = resume(command, out)
     assert result.experiment != OTHER or command.before == "other"
     assert same(results_of(result), results_of(expected[result.experiment]))
-    assert [
-        json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()
-    ] == result.rounds
+    lines = (out / "rounds.jsonl").read_text().splitlines()
+    assert lines == [encode(record) for record in result.rounds]
     assert json.loads((out / "final.json").read_text())["parties"]
     assert same(load(out / "best.safetensors"), result.chosen_models)
     assert not list(out.rglob("*.part"))
 
 
-def killed(work: Callable[[], object]) -> bool:
-    """Whether the work, in a process of its own, was killed; else it got to its end."""
+def is_killed(work: Callable[[], object]) -> bool:
+    """Do some work in a new process. Return True if it was killed, False if it finished."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -128,13 +138,14 @@ def killed(work: Callable[[], object]) -> bool:
         finally:
             sys.stderr.flush()
             os._exit(code)
-    ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert ended in (0, -signal.SIGKILL), ended
-    return ended != 0
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, -signal.SIGKILL), code
+    return code != 0
 
 
-def refused(work: Callable[[], object]) -> bool:
-    """Whether the work was refused in clear words; else it got to its end."""
+def is_refused(work: Callable[[], object]) -> bool:
+    """Do some work. Return True if it failed with a clear message, False if it finished."""
     try:
         work()
     except moonfl.RunError as error:
@@ -144,41 +155,47 @@ def refused(work: Callable[[], object]) -> bool:
     return False
 
 
-def places(
+def inject_faults(
     name: str, folder: Path, library: ctypes.CDLL, full: bool, expected: dict[Experiment, Result]
 ) -> int:
-    command, n, ends = COMMANDS[name], 0, True
+    """Interrupt a command at each of its writes. Return their number."""
+    command = COMMANDS[name]
+    n = 0
+    interrupted = True
     (folder / name).mkdir()
 
-    def cut_short() -> None:
+    def run_with_fault() -> None:
         library.faults_arm(str(out).encode(), ctypes.c_long(n), int(full))
         try:
-            command.do(out)
+            command.run(out)
         finally:
             library.faults_arm(b"", ctypes.c_long(0), 0)
 
-    while ends:
+    while interrupted:
         n += 1
         out = folder / name / str(n)
         if command.before:
             shutil.copytree(folder / command.before, out)
         try:
-            ends = refused(cut_short) if full else killed(cut_short)
+            interrupted = is_refused(run_with_fault) if full else is_killed(run_with_fault)
             check(command, out, expected)
         except BaseException as error:
-            error.add_note(f"{name}, place {n}")
+            error.add_note(f"{name}, write {n}")
             raise
         shutil.rmtree(out)
     return n - 1
 
 
 def main() -> None:
-    library, folder, full = ctypes.CDLL(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "full"
+    library = ctypes.CDLL(sys.argv[1])
+    folder = Path(sys.argv[2])
+    full = sys.argv[3] == "full"
     torch.set_num_threads(1)
-    analysis.POINTS = 3  # too few for a t-SNE; the rest of a run as it is
+    analysis.POINTS = 3  # too few for a t-SNE, which is slow
     expected = {exp: moonfl.run(exp, workers=1, task=TASK) for exp in (EXPERIMENT, SHORT, OTHER)}
     make_directories(folder)
-    print(json.dumps({name: places(name, folder, library, full, expected) for name in COMMANDS}))
+    writes = {name: inject_faults(name, folder, library, full, expected) for name in COMMANDS}
+    print(json.dumps(writes))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-/* Loaded before the C library: the n-th write, fsync, rename, removal or new folder below a folder kills the process, in
- * the middle of the write if it is one; or the n-th write or fsync finds the disk full from there on. Places at which the
- * disk is as it was at the one before are not counted. Built by test_resume.py, armed by faults.py. */
+/* Fault injection, loaded before the C library. Either the n-th write, fsync, rename, removal or mkdir below a folder
+ * kills the process (a write is cut in the middle), or the n-th write or fsync and all later ones find the disk full.
+ * Calls before which the disk has not changed since the previous fault are not counted. Built by test_resume.py, armed
+ * by fault_injection.py. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 """The interface of an engine, and the selection of one.
 
-An engine trains the parties of a round and evaluates models. All engines give bit-identical
-results: `Embedded` works in this process, `Pool` in worker processes, and flower/engine.py at sites.
+An engine trains the parties of a round and evaluates models. `Embedded` works in this process,
+`Pool` in worker processes, and flower/engine.py at sites. All give bit-identical results.
 """
 
 import multiprocessing

@@ -1,8 +1,8 @@
 """A worker process of the pool, and the messages between it and the parent process.
 
 The parent sends `Common` with the tensors that all following jobs use, such as the global model.
-Then it sends one `Assignment` at a time. The worker answers each with a `Trained`, an `Evaluated` or
-a `Failure`. Tensors accompany a message through shared memory (shared_memory.py).
+Then it sends one `Assignment` at a time. The worker answers each with a `Trained`, an `Evaluated`
+or a `Failure`. Tensors accompany a message through shared memory (shared_memory.py).
 """
 
 import ctypes

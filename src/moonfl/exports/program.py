@@ -1,4 +1,4 @@
-"""model.pt2: the model as a program of torch.export, and the proof that it is the run's model."""
+"""model.pt2: the model as a program of torch.export, and the check that both files are correct."""
 
 import contextlib
 import warnings
@@ -13,13 +13,16 @@ from ..experiment import CUSTOM_MODEL
 from ..kernels.convpool import ConvReluPool
 from ..models.base import Model, with_memory_format
 from ..trained_model import SAMPLES, Blueprint
-from .weights import PROGRAM, WEIGHTS, Artifact, load_model, read
+from .artifact import PROGRAM, WEIGHTS, Artifact
+from .weights import load_model, read
 
-TOLERANCE = 1e-4  # of the largest number; native and torch's layers differ by rounding, about 1e-6 to 1e-5 of it
+# Largest accepted difference, relative to the largest value. Native layers and those of torch
+# differ by rounding, about 1e-6 to 1e-5.
+TOLERANCE = 1e-4
 
 
 class Pair(nn.Module):
-    """With a plain pair in the place of an Output, whose class would have to be there to load the program."""
+    """A model that returns a plain tuple: to load a program with an Output, moonfl is needed."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -31,88 +34,102 @@ class Pair(nn.Module):
 
 
 def write_program(path: Path, artifact: Artifact) -> None:
-    made = artifact.blueprint
-    model = with_memory_format(
-        Pair(made.deployed(artifact.params)).cpu().eval(), torch.contiguous_format
-    )
+    """Write model.pt2."""
+    blueprint = artifact.blueprint
+    trained = Pair(blueprint.deployed(artifact.params)).cpu().eval()
+    model = with_memory_format(trained, torch.contiguous_format)
     for part in model.modules():
         if isinstance(part, Model | ConvReluPool):
             part.native = False
-    zeros = torch.zeros(
-        2, *made.shape, dtype=made.dtype
-    )  # it is kept in the file, so it must be nobody's sample
+    # The example input is stored in the file, so it must not be a sample of the data.
+    example = torch.zeros(2, *blueprint.shape, dtype=blueprint.dtype)
+    batch = torch.export.Dim("batch")
     try:
-        with quiet():
-            batch = torch.export.Dim("batch")
+        with _no_warnings():
             program = torch.export.export(
-                model, (zeros,), dynamic_shapes=({0: batch},), strict=False
+                model, (example,), dynamic_shapes=({0: batch},), strict=False
             )
             for node in program.graph.nodes:
-                node.meta.pop("stack_trace", None)  # paths of this machine
+                node.meta.pop("stack_trace", None)  # it has paths of this machine
             torch.export.save(program, path)
-    except Exception as error:  # somebody's own model may be anything
+    except Exception as error:  # user code may raise anything
         raise RunError(
-            f"torch.export cannot take model={artifact.experiment.model}: {first_line(error)}"
+            f"torch.export cannot export model={artifact.experiment.model}: {_first_line(error)}"
         ) from None
 
 
+@torch.no_grad()
+def check_files(folder: Path, artifact: Artifact) -> tuple[str, float]:
+    """Load both files and compare them with the network that the run evaluated.
+
+    Return a description of the samples, and the largest difference of z and logits.
+    """
+    blueprint = artifact.blueprint
+    network = blueprint.network(artifact.params).cpu()
+    if blueprint.samples is None:
+        kind = "random inputs"
+        samples = _random_inputs(blueprint)
+    else:
+        kind = "samples of the data"
+        number = min(SAMPLES, len(blueprint.samples))
+        samples = blueprint.samples[torch.arange(number)].cpu()
+    models = _load_files(folder, artifact)
+    largest = 0.0
+    for rows in (torch.arange(1), torch.arange(len(samples))):
+        expected = network(blueprint.preparation.batch(samples, rows))
+        for name, model in models.items():
+            gap = _difference(expected, model(samples[rows]))
+            if not gap <= TOLERANCE:  # also true if it is NaN
+                raise RunError(
+                    f"{name} is not the run's model: it differs by {gap:.1e}, "
+                    f"more than {TOLERANCE:g}"
+                )
+            largest = max(largest, gap)
+    return f"{len(samples)} {kind}, one alone and all at once", largest
+
+
+def _load_files(folder: Path, artifact: Artifact) -> dict[str, nn.Module]:
+    """Load the models of an export as a user does."""
+    path = folder / WEIGHTS
+    try:
+        with _no_warnings():
+            if artifact.experiment.model == CUSTOM_MODEL:
+                _, params = read(path)
+                weights = artifact.blueprint.deployed(params).cpu()
+            else:
+                weights = load_model(path, artifact.experiment.model)
+            program = torch.export.load(folder / PROGRAM).module()
+    except Exception as error:  # user code may raise anything
+        raise RunError(f"an exported file cannot be loaded: {_first_line(error)}") from None
+    return {WEIGHTS: weights, PROGRAM: program}
+
+
+def _difference(expected: tuple[Tensor, ...], actual: tuple[Tensor, ...]) -> float:
+    """Return the largest difference, relative to the largest expected value or to 1."""
+    differences = []
+    for a, b in zip(expected, actual, strict=True):
+        differences.append((a - b).abs().max() / a.abs().max().clamp(min=1))
+    return float(torch.stack(differences).max())
+
+
+def _random_inputs(blueprint: Blueprint) -> Tensor:
+    """Return samples to check an export with, if the data cannot be read."""
+    rng = torch.Generator().manual_seed(0)
+    shape = (SAMPLES, *blueprint.shape)
+    if blueprint.dtype.is_floating_point:
+        return torch.randn(shape, generator=rng, dtype=blueprint.dtype)
+    high = 256 if blueprint.dtype == torch.uint8 else 2  # token ids: every vocabulary has two
+    return torch.randint(high, shape, generator=rng, dtype=blueprint.dtype)
+
+
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """What torch says to those who develop it is not for those who use it."""
+def _no_warnings() -> Iterator[None]:
+    """Suppress warnings of torch that are meant for its developers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-def first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-@torch.no_grad()
-def check(folder: Path, artifact: Artifact) -> tuple[str, float]:
-    """Load both files and compare them with the run's own evaluation: on what, and the largest difference."""
-    made, exp = artifact.blueprint, artifact.experiment
-    own = made.network(artifact.params).cpu()
-    x, kind = (
-        (random_inputs(made), "random inputs")
-        if made.samples is None
-        else (made.samples, "samples of the data")
-    )
-    x = x[torch.arange(min(SAMPLES, len(x)))].cpu()
-    try:
-        with quiet():
-            weights = (
-                made.deployed(read(folder / WEIGHTS)[1]).cpu()
-                if exp.model == CUSTOM_MODEL
-                else load_model(folder / WEIGHTS, exp.model)
-            )
-            program = torch.export.load(folder / PROGRAM).module()
-    except Exception as error:  # whatever is wrong with it
-        raise RunError(f"what was written cannot be loaded back: {first_line(error)}") from None
-    largest = 0.0
-    for rows in (torch.arange(1), torch.arange(len(x))):
-        wanted = own(made.preparation.batch(x, rows))
-        for name, model in ((WEIGHTS, weights), (PROGRAM, program)):
-            gap = difference(wanted, model(x[rows]))
-            if not gap <= TOLERANCE:  # so that a NaN is refused
-                raise RunError(
-                    f"{name} is not the run's model: it differs by {gap:.1e}, more than {TOLERANCE:g}"
-                )
-            largest = max(largest, gap)
-    return f"{len(x)} {kind}, one alone and all at once", largest
-
-
-def difference(wanted: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> float:
-    """The largest, as a share of the largest number, or of 1 where all are smaller."""
-    gaps = [
-        (a - b).abs().max() / a.abs().max().clamp(min=1) for a, b in zip(wanted, found, strict=True)
-    ]
-    return float(torch.stack(gaps).max())
-
-
-def random_inputs(made: Blueprint) -> Tensor:
-    rng, shape = torch.Generator().manual_seed(0), (SAMPLES, *made.shape)
-    if made.dtype.is_floating_point:
-        return torch.randn(shape, generator=rng, dtype=made.dtype)
-    high = 256 if made.dtype == torch.uint8 else 2  # words: every vocabulary has two
-    return torch.randint(high, shape, generator=rng, dtype=made.dtype)
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,6 +1,5 @@
-"""A model of a run directory, and all that makes a module of it."""
+"""Find the model to export: in a run directory, or in the result of a run."""
 
-import json
 from pathlib import Path
 
 import torch
@@ -12,119 +11,149 @@ from ..data.locations import directory
 from ..errors import InputError, notify, quoted
 from ..experiment import CUSTOM_MODEL, Experiment
 from ..runs import checkpoint
-from ..runs.directory import CHECKPOINT, PARTITION, read_experiment, read_rounds
+from ..runs.directory import CHECKPOINT, PARTITION, read_experiment, read_partition, read_rounds
 from ..runs.recorder import GLOBAL, Result
-from ..runs.schema import RoundRecord
+from ..runs.schema import PartitionRecord, RoundRecord, SiteRecord
 from ..runs.stopping import selected_round
 from ..task import make_builder
 from ..trained_model import Blueprint
-from ..types import Params, State
-from .weights import Artifact, sample
+from ..types import State
+from .artifact import Artifact
+from .weights import parse_dtype
+
+SampleType = tuple[tuple[int, ...], torch.dtype]  # shape and dtype of a stored sample
 
 
-def of_directory(run: Path, party: int | None, best: bool, data_dir: str | None) -> Artifact:
-    """A model of the newest checkpoint."""
+def from_directory(run: Path, party: int | None, best: bool, data_dir: str | None) -> Artifact:
+    """Return a model from the newest checkpoint of a run directory."""
     exp = read_experiment(run, device="cpu")
     if exp.model == CUSTOM_MODEL:
         raise InputError(
-            f"{run} is a run of a model that was given in Python and is not in the directory; "
-            "moonfl.export(result, out) exports the result that moonfl.federate returned"
+            f"the model of {run} was passed as a Python object, which the directory does not "
+            "contain; export the result of moonfl.federate instead: moonfl.export(result, out)"
         )
-    found = checkpoint.read(run / CHECKPOINT, exp)
-    if found is None:
+    saved = checkpoint.read(run / CHECKPOINT, exp)
+    if saved is None:
         raise InputError(
-            f"{run} has no checkpoint: no round of it is done; `moonfl resume {quoted(run)}` goes on with it"
+            f"{run} has no checkpoint, because no round is finished; "
+            f"`moonfl resume {quoted(run)}` continues the run"
         )
-    facts = read_rounds(run, found.rounds)
-    chosen = exp.algorithm.deployed(found.selected) if found.selected is not None else None
-    models, fact = (
-        best_of(facts, chosen) if best else (exp.algorithm.deployed(found.server), facts[-1])
+    records = read_rounds(run, saved.rounds)
+    models: State
+    if best:
+        selected = None if saved.selected is None else exp.algorithm.deployed(saved.selected)
+        models, record = _best_models(records, selected)
+    else:
+        models, record = exp.algorithm.deployed(saved.server), records[-1]
+    name = _model_name(models, party)
+    return Artifact(
+        experiment=exp,
+        blueprint=_blueprint(run, exp, data_dir),
+        params=models[name],
+        name=name,
+        record=record,
+        best=best,
     )
-    name, params = named(models, party)
-    return Artifact(exp, blueprint(run, exp, data_dir), params, name, fact, best)
 
 
-def of_result(result: Result, party: int | None, best: bool) -> Artifact:
-    models, fact = (
-        best_of(result.rounds, result.chosen_models) if best else (result.models, result.rounds[-1])
+def from_result(result: Result, party: int | None, best: bool) -> Artifact:
+    """Return a model from the result of a run."""
+    models: State
+    if best:
+        models, record = _best_models(result.rounds, result.chosen_models)
+    else:
+        models, record = result.models, result.rounds[-1]
+    name = _model_name(models, party)
+    return Artifact(
+        experiment=result.experiment,
+        blueprint=result.blueprint,
+        params=models[name],
+        name=name,
+        record=record,
+        best=best,
     )
-    name, params = named(models, party)
-    return Artifact(result.experiment, result.blueprint, params, name, fact, best)
 
 
-def best_of(facts: list[RoundRecord], models: State | None) -> tuple[State, RoundRecord]:
-    """The models of the round that is best on the validation samples, and what is recorded of it."""
-    fact = selected_round(facts)
-    if fact is None or models is None:
+def _best_models(records: list[RoundRecord], models: State | None) -> tuple[State, RoundRecord]:
+    """Return the models of the round that is best on the validation samples, and its record."""
+    record = selected_round(records)
+    if record is None or models is None:
         raise InputError(
-            "this run has chosen no round: one with validation=SHARE keeps its best; without --best (best=True) the "
-            "last round's model is exported"
+            "this run selected no round, because it had no validation samples (validation=SHARE); "
+            "without --best (best=True) the model of the last round is exported"
         )
-    return models, fact
+    return models, record
 
 
-def named(models: State, party: int | None) -> tuple[str, Params]:
-    """The name of the model that is asked for, and the model."""
-    if GLOBAL in models and party is not None:
-        raise InputError(f"party {party} is asked for, and this run has a global model only")
-    name = GLOBAL if party is None else f"party{party}"
+def _model_name(models: State, party: int | None) -> str:
+    """Return the name of the requested model."""
+    if GLOBAL in models:
+        if party is not None:
+            raise InputError(f"this run has only a global model, got party {party}")
+        return GLOBAL
+    name = f"party{party}"
     if name not in models:
-        whose = ", ".join(
-            sorted(
-                (name.removeprefix("party") for name in models), key=lambda name: (len(name), name)
-            )
-        )
-        given = "none is chosen" if party is None else f"there is no party {party}"
+        numbers = sorted(int(model.removeprefix("party")) for model in models)
+        allowed = ", ".join(map(str, numbers))
+        requested = "none" if party is None else party
         raise InputError(
-            f"each party of this run has a model of its own, and {given}: --party (party=) is one of {whose}"
+            f"every party of this run has its own model: "
+            f"--party (party=) must be one of {allowed}, got {requested}"
         )
-    return name, models[name]
+    return name
 
 
-def blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
-    """By what the run noted of its samples when it began, and by the data where they can be read."""
+def _blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
+    """Return the network of a run, from partition.json and, if they can be read, the data."""
     path = run / PARTITION
-    try:
-        told = json.loads(path.read_bytes())
-        told |= told["sites"][0] if "sites" in told else {}
-        classes = tuple(str(name) for name in told["classes"])
-        noted = sample(told) if "shape" in told else None
-        features = tuple(str(name) for name in told.get("features", ()))
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise InputError(
-            f"{path} is missing or damaged ({error}); it says what samples and classes there are"
-        ) from None
-    data = _data(exp, data_dir)
-    shape, dtype = noted or _of_data(data, path)
-    if data and (_of_data(data, path) != (shape, dtype) or data.classes != classes):
+    partition = read_partition(run)
+    # The samples of a run over Flower sites are described by each site.
+    sample: PartitionRecord | SiteRecord = partition.sites[0] if partition.sites else partition
+    classes = tuple(partition.classes)
+    data = _read_data(exp, data_dir)
+    if sample.shape is None or sample.dtype is None:
+        sample_type = _sample_type(data, path)
+    else:
+        sample_type = (tuple(sample.shape), parse_dtype(sample.dtype))
+    if data is not None and (_sample_type(data, path), data.classes) != (sample_type, classes):
         notify(
-            f"moonfl: {exp.dataset} is not as it was when {run} began, so random inputs stand in for it"
+            f"moonfl: {exp.dataset} has changed since {run} began, "
+            "so the export is checked on random inputs"
         )
         data = None
-    build = make_builder(exp, shape, dtype, len(classes)).build
-    preparation = (
-        data.preparation
-        if data
-        else source(exp.dataset).preparation or default_preparation(dtype, len(shape))
+    shape, dtype = sample_type
+    if data is not None:
+        preparation = data.preparation
+    else:
+        preparation = source(exp.dataset).preparation or default_preparation(dtype, len(shape))
+    return Blueprint(
+        build=make_builder(exp, shape, dtype, len(classes)).build,
+        shape=shape,
+        dtype=dtype,
+        classes=classes,
+        preparation=preparation,
+        samples=None if data is None else (data.test or data.train).x,
+        features=tuple(sample.features or ()),
     )
-    held = (data.test or data.train) if data else None
-    return Blueprint(build, shape, dtype, classes, preparation, held and held.x, features)
 
 
-def _data(exp: Experiment, data_dir: str | None) -> Dataset | None:
+def _read_data(exp: Experiment, data_dir: str | None) -> Dataset | None:
+    """Read the data of a run, or return None if they are not on this machine."""
     try:
         return load(exp.dataset, directory(data_dir or exp.data_dir), exp.reading)
     except (InputError, OSError) as error:
         notify(
-            f"moonfl: the run's data cannot be read here, so random inputs stand in for them: {error}"
+            "moonfl: the data of the run cannot be read, "
+            f"so the export is checked on random inputs: {error}"
         )
         return None
 
 
-def _of_data(data: Dataset | None, path: Path) -> tuple[tuple[int, ...], torch.dtype]:
+def _sample_type(data: Dataset | None, path: Path) -> SampleType:
+    """Return shape and dtype of a sample of the data."""
     if data is None:
         raise InputError(
-            f"{path} is of a version that did not note the shape of a sample, and the data, which have it, cannot be "
-            "read here; --data-dir DIR says where they are"
+            f"{path} was written by a version that did not store the shape of a sample, and the "
+            "data of the run cannot be read; --data-dir DIR sets their location"
         )
     return tuple(data.train.x.shape[1:]), data.train.x.dtype

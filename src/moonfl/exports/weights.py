@@ -1,7 +1,5 @@
-"""model.safetensors: weights and buffers by name, and in its head all that rebuilds the network."""
+"""model.safetensors: weights and buffers by name. The header of the file can rebuild the network."""
 
-import json
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,191 +11,156 @@ from safetensors.torch import save
 from .. import tree
 from ..data.augment import Preparation
 from ..errors import InputError
-from ..experiment import CUSTOM_MODEL, Experiment, part_name, to_dict
+from ..experiment import CUSTOM_MODEL, Experiment, to_dict
 from ..models.encoders import ModelSource
-from ..runs.schema import RoundRecord
+from ..runs.schema import Record, decode, encode
 from ..task import make_builder
-from ..trained_model import Blueprint, TrainedModel, describe
+from ..trained_model import Blueprint, TrainedModel
 from ..types import Params
+from .artifact import WEIGHTS, Artifact, is_custom
 
-WEIGHTS, PROGRAM, README = "model.safetensors", "model.pt2", "README.md"
-HEAD = (
-    "moonfl"  # of the file: one JSON text of all that is told, so that equal models are equal files
-)
-BUILDING = ("model", "head", "out_dim", "standardise")  # the settings that decide the network
-OF_THE_MACHINE = ("data_dir", "device")  # those that are nobody's business elsewhere
+KEY = "moonfl"  # of the header; one key with one JSON text, so that equal models are equal files
+NETWORK_SETTINGS = ("model", "head", "out_dim", "standardise")  # settings that define the network
+MACHINE_SETTINGS = ("data_dir", "device")  # settings of this machine, which are not exported
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """A trained model and what is told of it."""
+class PreparationRecord(Record):
+    """How pixels are normalised: (x / scale - mean) / std, per channel."""
 
-    experiment: Experiment
-    blueprint: Blueprint
-    params: Params
-    name: str  # global, or whose: party0
-    fact: RoundRecord  # what is recorded of the round it is of
-    best: bool = False  # that round is the best on the validation samples, not the last
-
-    @property
-    def model(self) -> str:
-        """Which it is, in words."""
-        most = "at most " if self.experiment.patience is not None else ""
-        which = (
-            ", best on the validation samples"
-            if self.best
-            else f" of {most}{self.experiment.rounds}"
-        )
-        round = f"round {self.fact.round}{which}"
-        accuracy = (self.fact.accuracies or {}).get(self.name, self.fact.accuracy)
-        whose = (
-            f"party {self.name.removeprefix('party')}'s"
-            if self.name.startswith("party")
-            else "the global"
-        )
-        return f"{whose} model after {round}, accuracy {100 * accuracy:.1f} %"
+    mean: list[float]
+    std: list[float]
+    scale: float
 
 
-def write(path: Path, artifact: Artifact) -> None:
-    made = artifact.blueprint
-    settings = {
-        key: value
-        for key, value in to_dict(artifact.experiment).items()
-        if key not in OF_THE_MACHINE
-    }
-    prepared = {
-        "mean": made.preparation.mean,
-        "std": made.preparation.std,
-        "scale": made.preparation.scale,
-    }
-    head = {
-        "version": metadata.version("moonfl"),
-        "name": artifact.name,
-        "round": artifact.fact.round,
-        "experiment": settings,
-        "shape": made.shape,
-        "dtype": str(made.dtype),
-        "classes": made.classes,
-        "preparation": prepared,
-        **({"features": made.features} if made.features else {}),
-    }
-    tensors = dict(tree.copy(artifact.params))
-    path.write_bytes(
-        save(tensors, {HEAD: json.dumps(head)})
-    )  # a file by safetensors' own hand is its owner's alone
+class Header(Record):
+    """The header of model.safetensors."""
+
+    version: str  # of moonfl
+    name: str  # "global", or "party0", "party1", ...
+    round: int
+    experiment: dict[str, Any]
+    shape: list[int]  # of a stored sample
+    dtype: str
+    classes: list[str]
+    preparation: PreparationRecord
+    features: list[str] | None = None  # column names of a table
+
+
+def write_weights(path: Path, artifact: Artifact) -> None:
+    """Write model.safetensors."""
+    blueprint = artifact.blueprint
+    preparation = blueprint.preparation
+    settings = to_dict(artifact.experiment)
+    for key in MACHINE_SETTINGS:
+        settings.pop(key, None)
+    header = Header(
+        version=metadata.version("moonfl"),
+        name=artifact.name,
+        round=artifact.record.round,
+        experiment=settings,
+        shape=list(blueprint.shape),
+        dtype=str(blueprint.dtype),
+        classes=list(blueprint.classes),
+        preparation=PreparationRecord(
+            mean=list(preparation.mean), std=list(preparation.std), scale=preparation.scale
+        ),
+        features=list(blueprint.features) or None,
+    )
+    content = save(dict(tree.copy(artifact.params)), {KEY: encode(header)})
+    path.write_bytes(content)  # a file that safetensors creates is readable by its owner only
 
 
 def load_model(path: str | Path, model: ModelSource | None = None) -> TrainedModel:
-    """The model of an export, the folder or its model.safetensors, in eval mode; it takes samples as they are stored.
+    """Load an exported model in eval mode. It takes samples as they are stored.
 
-    `model`: the module, what makes it, or its dotted path, where it is somebody's own: no code is run that only the
-    file names.
+    `path` is the folder of an export or its model.safetensors. `model` is required if the network
+    is user code: the module, a function that returns it, or its dotted path. Code that only the
+    file names is never executed.
     """
-    path = Path(path) / WEIGHTS if Path(path).is_dir() else Path(path)
-    head, params = read(path)
+    path = Path(path)
+    if path.is_dir():
+        path = path / WEIGHTS
+    header, params = read(path)
     try:
-        settings = {key: value for key, value in head["experiment"].items() if key in BUILDING}
-        shape, dtype = sample(head)
-        classes = tuple(str(name) for name in head["classes"])
-        given = head["preparation"]
-        mean, std = (tuple(float(value) for value in given[key]) for key in ("mean", "std"))
-        preparation = Preparation(mean, std, float(given["scale"]))
-        if is_own(settings["model"]) and model is None:  # a file must not run code
-            raise InputError(
-                f"its network ({settings['model']}) is code of somebody's own, which is not in this file; "
-                "load_model(path, model) takes it, and the model.pt2 beside it needs nothing"
-            )
-        exp = Experiment(**settings | ({} if model is None else {"model": CUSTOM_MODEL}))
-        build = make_builder(exp, shape, dtype, len(classes), model).build
+        blueprint = _blueprint(header, model)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, repr(error)) from None
-    made = tree.build_module(build)
-    wanted, found = (
-        {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
-        for tensors in (tree.params_of(made) | tree.buffers_of(made), params)
-    )
-    if wanted != found:
-        odd = sorted(
-            name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)
-        )
-        raise InputError(
-            f"{path} does not fit model={settings['model']}: it has another {odd[0]}, or none"
-        )
-    return Blueprint(build, shape, dtype, classes, preparation).deployed(params)
+    _check_tensors(path, str(header.experiment["model"]), blueprint, params)
+    return blueprint.deployed(params)
 
 
-def read(path: Path) -> tuple[dict[str, Any], Params]:
-    """The head and the tensors."""
+def read(path: Path) -> tuple[Header, Params]:
+    """Read the header and the tensors of a file."""
     try:
         with safetensors.safe_open(path, "pt") as file:
-            head, names = json.loads(file.metadata()[HEAD]), file.keys()
-            return head, {name: file.get_tensor(name).clone() for name in names}
+            header = decode(file.metadata()[KEY], Header, "its header")
+            names = file.keys()
+            return header, {name: file.get_tensor(name).clone() for name in names}
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise damaged(path, str(error)) from None
 
 
-def damaged(path: str | Path, reason: str) -> InputError:
+def damaged(path: Path, reason: str) -> InputError:
+    """Return the error for a file that cannot be read."""
     return InputError(f"{path} is not a model that `moonfl export` wrote, or is damaged: {reason}")
 
 
-def is_artifact(path: Path) -> bool:
+def is_export(path: Path) -> bool:
+    """Return True if the file was written by an export."""
     try:
         with safetensors.safe_open(path, "pt") as file:
-            return HEAD in (file.metadata() or {})
+            return KEY in (file.metadata() or {})
     except (OSError, safetensors.SafetensorError):
         return False
 
 
-def sample(told: dict[str, Any]) -> tuple[tuple[int, ...], torch.dtype]:
-    """Shape and type of a sample, as a file tells them."""
-    dtype = getattr(torch, str(told["dtype"]).removeprefix("torch."), None)
+def parse_dtype(name: str) -> torch.dtype:
+    """Return the dtype with this name, with or without "torch."."""
+    dtype = getattr(torch, name.removeprefix("torch."), None)
     if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{told['dtype']} is no type of numbers")
-    return tuple(int(side) for side in told["shape"]), dtype
+        raise InputError(f"{name} is not a dtype of torch")
+    return dtype
 
 
-def is_own(model: str) -> bool:
-    """Whether the network is somebody's own code."""
-    return model == CUSTOM_MODEL or ":" in model
-
-
-def explained(artifact: Artifact) -> str:
-    """The README.md beside the files."""
-    exp, made = artifact.experiment, artifact.blueprint
-    pixels = (
-        f", pixels from 0 to {made.preparation.scale:g}"
-        if made.deployed(artifact.params).preparation
-        else ""
+def _blueprint(header: Header, model: ModelSource | None) -> Blueprint:
+    """Return the network that a header describes; `model` replaces the one that it names."""
+    settings = {key: header.experiment[key] for key in NETWORK_SETTINGS if key in header.experiment}
+    if model is not None:
+        settings["model"] = CUSTOM_MODEL
+    elif is_custom(settings["model"]):
+        raise InputError(
+            f"its network ({settings['model']}) is user code, which is not in this file; "
+            "pass it as load_model(path, model), or use the model.pt2 next to the file"
+        )
+    shape = tuple(header.shape)
+    dtype = parse_dtype(header.dtype)
+    network = make_builder(Experiment(**settings), shape, dtype, len(header.classes), model)
+    return Blueprint(
+        build=network.build,
+        shape=shape,
+        dtype=dtype,
+        classes=tuple(header.classes),
+        preparation=Preparation(
+            mean=tuple(header.preparation.mean),
+            std=tuple(header.preparation.std),
+            scale=header.preparation.scale,
+        ),
     )
-    stored = describe(made.dtype, made.shape)
-    network = ", model" if is_own(str(exp.model)) else ""
-    columns = (
-        f"\nColumns of the table in the order of a sample: {', '.join(made.features)}.\n"
-        if made.features
-        else ""
-    )
-    return f"""# A model trained by federated learning
 
-{artifact.model[0].upper()}{artifact.model[1:]}; {part_name(exp.algorithm)} over {exp.parties} parties on
-{exp.dataset}, encoder {exp.model}. Made by moonfl {metadata.version("moonfl")} with torch {torch.__version__}.
 
-- `model.pt2`: the whole model, preparation of the samples included, for torch alone
-- `model.safetensors`: its weights and buffers by name; `moonfl.load_model("model.safetensors"{network})` makes a
-  module of them
+def _check_tensors(path: Path, model: str, blueprint: Blueprint, params: Params) -> None:
+    """Check that a file has the tensors of the network."""
+    network = tree.build_module(blueprint.build)
+    expected = _types(tree.params_of(network) | tree.buffers_of(network))
+    actual = _types(params)
+    for name in sorted(expected.keys() | actual.keys()):
+        if expected.get(name) != actual.get(name):
+            raise InputError(f"{path} does not fit model={model}: {name} is different or missing")
 
-It takes any number B of samples as they are stored, {stored}{pixels}, and gives their
-representations z and logits:
 
-```python
-import torch
-model = torch.export.load("model.pt2").module()
-z, logits = model(torch.zeros(1, {", ".join(map(str, made.shape))}, dtype={made.dtype}))
-print(logits.argmax(dim=1))
-```
-
-Classes in the order of the logits: {", ".join(made.classes)}.
-{columns}"""
+def _types(params: Params) -> dict[str, tuple[torch.dtype, torch.Size]]:
+    return {name: (tensor.dtype, tensor.shape) for name, tensor in params.items()}

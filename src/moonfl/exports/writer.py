@@ -1,6 +1,7 @@
-"""The trained model leaves the run: model.safetensors, model.pt2 for torch alone, and a README.md that explains them.
+"""Export of a trained model: model.safetensors, model.pt2 for torch alone, and a README.md.
 
-Both files are loaded back and must give what the run's own evaluation gives, else nothing is written.
+Both files are loaded again and compared with the network that the run evaluated. If they differ,
+nothing is written.
 """
 
 import contextlib
@@ -14,18 +15,21 @@ from typing import NamedTuple
 from ..errors import InputError
 from ..runs.files import sync, writing
 from ..runs.recorder import Result
-from .program import check, write_program
-from .source import of_directory, of_result
-from .weights import PROGRAM, README, WEIGHTS, explained, is_artifact, write
+from .artifact import PROGRAM, README, WEIGHTS, readme
+from .program import check_files, write_program
+from .source import from_directory, from_result
+from .weights import is_export, write_weights
 
-WRITING = ".writing-"
+STAGING = ".writing-"  # prefix of temporary folders
 
 
 class Exported(NamedTuple):
+    """What was exported, and how it was checked."""
+
     directory: Path
-    model: str  # which it is, in words
-    checked: str  # what the files were compared on
-    difference: float  # the largest between their z and logits and the run's own, as a share of the largest number
+    model: str  # a description: "the global model after round 3 of 10, accuracy 81.2 %"
+    checked: str  # the samples that the files were checked on
+    difference: float  # largest difference of z and logits, relative to the largest value
 
 
 def export(
@@ -37,62 +41,74 @@ def export(
     data_dir: str | None = None,
     force: bool = False,
 ) -> Exported:
-    """Write the trained model of a run, its result or its directory, to the folder `out`, by default RUN/export.
+    """Write the trained model of a run (a result or a directory) to a folder.
 
-    `party`: whose, where each has its own. `best`: of the round with the best validation accuracy, not of the last.
-    `data_dir`: where the data of a directory are now, if they were moved. `force`: whatever is in the folder.
+    `out` is the folder, by default RUN/export. `party` selects the model if every party has its
+    own. `best` selects the round with the best validation accuracy instead of the last. `data_dir`
+    is the location of the data if a directory is exported and the data have been moved. `force`
+    writes into a folder that contains other files.
     """
-    home = run.directory if isinstance(run, Result) else Path(run)
     if out is None:
+        home = run.directory if isinstance(run, Result) else Path(run)
         if home is None:
             raise InputError(
-                "this result has no run directory; moonfl.export(result, out) says where the model goes"
+                "this result has no run directory; pass a folder: moonfl.export(result, out)"
             )
         out = home / "export"
     if isinstance(run, Result):
-        artifact = of_result(run, party, best)
+        artifact = from_result(run, party, best)
     else:
-        artifact = of_directory(Path(run), party, best, data_dir)
-    with whole(Path(out), force) as staged:
-        write(staged / WEIGHTS, artifact)
-        write_program(staged / PROGRAM, artifact)
-        (staged / README).write_text(explained(artifact), encoding="utf-8")
-        checked, difference = check(staged, artifact)
-    return Exported(Path(out), artifact.model, checked, difference)
+        artifact = from_directory(Path(run), party, best, data_dir)
+    with _staging_folder(Path(out), force) as folder:
+        write_weights(folder / WEIGHTS, artifact)
+        write_program(folder / PROGRAM, artifact)
+        (folder / README).write_text(readme(artifact), encoding="utf-8")
+        checked, difference = check_files(folder, artifact)
+    return Exported(Path(out), artifact.title, checked, difference)
 
 
 @contextlib.contextmanager
-def whole(out: Path, force: bool) -> Iterator[Path]:
-    """A folder to write to; at the end of the block what is in it goes to `out`. Where that is cut off, no file stands
-    beside weights that it is not of.
-    """
+def _staging_folder(out: Path, force: bool) -> Iterator[Path]:
+    """Provide a temporary folder whose files are moved to `out` at the end of the block."""
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; an export is a folder")
+        raise InputError(f"{out} is a file; an export needs a folder")
     with writing(out):
-        there = out.exists()
+        is_new = not out.exists()
         out.mkdir(parents=True, exist_ok=True)
         try:
-            others = any(not path.name.startswith(WRITING) for path in out.iterdir())
-            if others and not force and not is_artifact(out / WEIGHTS):
-                raise InputError(
-                    f"{out} is not empty and holds no earlier export; another folder keeps what is there, --force "
-                    f"(force=True) writes {WEIGHTS}, {PROGRAM} and {README} into it"
-                )
-            with tempfile.TemporaryDirectory(dir=out, prefix=WRITING) as staged:
-                yield Path(staged)
-                for path in Path(staged).iterdir():
-                    sync(path)
-                for name in (
-                    PROGRAM,
-                    README,
-                ):  # so that a kill leaves nothing beside weights that it is not of
-                    (out / name).unlink(missing_ok=True)
-                for name in (WEIGHTS, PROGRAM, README):
-                    os.replace(Path(staged) / name, out / name)
-            for left in out.glob(f"{WRITING}*"):  # by an export that was killed
-                shutil.rmtree(left, ignore_errors=True)
+            if not force:
+                _check_replaceable(out)
+            with tempfile.TemporaryDirectory(dir=out, prefix=STAGING) as folder:
+                yield Path(folder)
+                _move_files(Path(folder), out)
+            for leftover in out.glob(f"{STAGING}*"):  # of an export that was killed
+                shutil.rmtree(leftover, ignore_errors=True)
             sync(out)
         finally:
-            if not there:
-                with contextlib.suppress(OSError):  # not empty: it was written
+            if is_new:
+                with contextlib.suppress(OSError):  # not empty, if all went well
                     out.rmdir()
+
+
+def _check_replaceable(out: Path) -> None:
+    """Check that a folder is empty or contains an earlier export."""
+    others = [path for path in out.iterdir() if not path.name.startswith(STAGING)]
+    if others and not is_export(out / WEIGHTS):
+        raise InputError(
+            f"{out} is not empty and contains no earlier export; choose another folder, or use "
+            f"--force (force=True) to write {WEIGHTS}, {PROGRAM} and {README} into it"
+        )
+
+
+def _move_files(folder: Path, out: Path) -> None:
+    """Move the files of an export to `out`.
+
+    The old program and README go first: if the process is killed, no file is next to weights of
+    another export.
+    """
+    for path in folder.iterdir():
+        sync(path)
+    for name in (PROGRAM, README):
+        (out / name).unlink(missing_ok=True)
+    for name in (WEIGHTS, PROGRAM, README):
+        os.replace(folder / name, out / name)

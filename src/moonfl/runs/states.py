@@ -13,8 +13,8 @@ Why a crash loses nothing:
    then, as the last step, an index with the name and hash of every file that the round needs.
 
 A run resumes from the newest index. States written after it belong to an unfinished round; they are
-ignored, and removed with the next checkpoint. The store keeps the two newest states of a party, each
-with its round, so that a repeated round starts from the state that it started from before.
+ignored, and removed with the next checkpoint. The store keeps the two newest states of a party,
+each with its round, so that a repeated round starts from the same state as before.
 """
 
 import contextlib

@@ -1,0 +1,89 @@
+"""The model that is exported, with what is known about it, and the README.md that describes it."""
+
+from dataclasses import dataclass
+from importlib import metadata
+
+import torch
+
+from ..experiment import CUSTOM_MODEL, Experiment, part_name
+from ..runs.schema import RoundRecord
+from ..trained_model import Blueprint, describe
+from ..types import Params
+
+WEIGHTS = "model.safetensors"
+PROGRAM = "model.pt2"
+README = "README.md"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A trained model of a run."""
+
+    experiment: Experiment
+    blueprint: Blueprint
+    params: Params
+    name: str  # "global", or "party0", "party1", ...
+    record: RoundRecord  # of the round that the model is from
+    best: bool = False  # whether this is the best round on validation data, instead of the last
+
+    @property
+    def title(self) -> str:
+        """Describe the model, as in "the global model after round 3 of 10, accuracy 81.2 %"."""
+        accuracies = self.record.accuracies or {}
+        accuracy = accuracies.get(self.name, self.record.accuracy)
+        return f"{self._owner()} model after {self._round()}, accuracy {100 * accuracy:.1f} %"
+
+    def _owner(self) -> str:
+        if self.name.startswith("party"):
+            return f"party {self.name.removeprefix('party')}'s"
+        return "the global"
+
+    def _round(self) -> str:
+        if self.best:
+            return f"round {self.record.round}, best on the validation samples"
+        most = "at most " if self.experiment.patience is not None else ""
+        return f"round {self.record.round} of {most}{self.experiment.rounds}"
+
+
+def is_custom(model: str) -> bool:
+    """Return True if a network is user code, which is not part of an export."""
+    return model == CUSTOM_MODEL or ":" in model
+
+
+def readme(artifact: Artifact) -> str:
+    """Return the text of README.md."""
+    exp = artifact.experiment
+    blueprint = artifact.blueprint
+    stored = describe(blueprint.dtype, blueprint.shape)
+    if blueprint.deployed(artifact.params).preparation is not None:
+        stored += f", pixels from 0 to {blueprint.preparation.scale:g}"
+    model_argument = ", model" if is_custom(str(exp.model)) else ""
+    columns = ""
+    if blueprint.features:
+        names = ", ".join(blueprint.features)
+        columns = f"\nColumns of the table in the order of a sample: {names}.\n"
+    sizes = ", ".join(map(str, blueprint.shape))
+    title = artifact.title[0].upper() + artifact.title[1:]
+    return f"""# A model trained by federated learning
+
+{title}.
+Method {part_name(exp.algorithm)}, {exp.parties} parties, dataset {exp.dataset}, encoder {exp.model}.
+Exported by moonfl {metadata.version("moonfl")} with torch {torch.__version__}.
+
+| file | contents |
+|---|---|
+| `{PROGRAM}` | the complete model, including the preparation of samples; it needs only torch |
+| `{WEIGHTS}` | weights and buffers by name, for `moonfl.load_model("{WEIGHTS}"{model_argument})` |
+
+The model takes a batch of samples as they are stored, {stored}.
+It returns their representations z and their logits:
+
+```python
+import torch
+model = torch.export.load("{PROGRAM}").module()
+z, logits = model(torch.zeros(1, {sizes}, dtype={blueprint.dtype}))
+print(logits.argmax(dim=1))
+```
+
+Classes in the order of the logits: {", ".join(blueprint.classes)}.
+{columns}"""
