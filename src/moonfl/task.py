@@ -6,7 +6,7 @@ already split by party (FederatedData).
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -292,7 +292,7 @@ def build_task(
     data: FederatedData,
     *,
     model: ModelSource | None = None,
-    party_moments: Sequence[Moments] | None = None,
+    party_moments: Iterable[Moments] | None = None,
 ) -> Task:
     """Build the task of federated data; `model` replaces the experiment's.
 

@@ -35,7 +35,12 @@ def test_a_late_party_returns_with_its_accepted_state(
         0,
     ]
     (missing,) = (p for p in result.rounds[1]["parties"] if "missing" in p)
-    assert missing == {"party": 1, "samples": 0, "steps": 0, "missing": "no answer within 0.2 s"}
+    assert dict(missing.items()) == {
+        "party": 1,
+        "samples": 0,
+        "steps": 0,
+        "missing": "no answer within 0.2 s",
+    }
     requests = [
         unpack(m.content)[0] for m in deployment.grid.sent if m.metadata.message_type == "train"
     ]

@@ -13,11 +13,10 @@ from helpers.flower_deployment import (
     QUICK,
     Deployment,
     run_simulated,
+    table_experiment,
 )
 from helpers.problems import TABLE
-from moonfl import Experiment
 from moonfl.algorithms import ALGORITHMS
-from moonfl.experiment import override
 
 _ = module  # a fixture
 
@@ -62,15 +61,7 @@ def test_a_custom_method_and_model_are_bit_identical(module: Path) -> None:
 
 def test_tables_are_standardised_over_all_sites(tmp_path: Path) -> None:
     """The moments of the sites give the same bits as a run with all rows in one place."""
-    (tmp_path / "t.csv").write_text(TABLE)
-    words = [
-        "dataset=csv",
-        f"data_dir={tmp_path / 't.csv'}",
-        "label=outcome",
-        "column=site",
-        "validation=0.2",
-    ]
-    exp = replace(override(Experiment(rounds=2, epochs=1), words), parties=3)
+    exp = table_experiment(tmp_path, TABLE, 3, "rounds=2", "validation=0.2")
     there = Deployment(tmp_path / "federation", exp).serve()
     here = moonfl.run(exp, workers=1)
     assert same(there.models, here.models)
@@ -78,16 +69,8 @@ def test_tables_are_standardised_over_all_sites(tmp_path: Path) -> None:
 
 
 def test_a_site_too_small_to_hold_out_samples_takes_part(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(TABLE + "30,1,D,ill\n31,0,D,well\n")
-    words = [
-        "dataset=csv",
-        f"data_dir={tmp_path / 't.csv'}",
-        "label=outcome",
-        "column=site",
-        "rounds=1",
-        "epochs=1",
-    ]
-    exp = replace(override(Experiment(), words), parties=4)
+    table = TABLE + "30,1,D,ill\n31,0,D,well\n"
+    exp = table_experiment(tmp_path, table, 4, "rounds=1")
     there = Deployment(tmp_path / "federation", exp).serve()
     here = moonfl.run(exp, workers=1)
     assert same(there.models, here.models)

@@ -100,7 +100,7 @@ def test_inconsistent_counts_are_refused(
 def test_consistent_counts_are_accepted(deployment: Deployment) -> None:
     deployment.exp = replace(MOON3, rounds=1)
     deployment.grid.intercept = edit_evaluation(**counts())
-    assert deployment.serve().rounds[0]["sites"]["1"] == [120, 120]
+    assert deployment.serve().rounds[0].sites["1"] == (120, 120)
 
 
 EARLY = replace(MOON3, rounds=9, lr=0.1, validation=0.1, patience=1)
@@ -118,13 +118,13 @@ def test_validation_at_sites_selects_the_same_round(
     x, y = (np.concatenate([part[name] for part in parts]) for name in ("x_test", "y_test"))
     np.savez(tmp_path / "test.npz", x=x, y=y, classes=parts[0]["classes"])
     for out, test in (("sites", ""), ("server", str(tmp_path / "test.npz"))):
-        found = early.serve(test=test, out=str(tmp_path / out))
+        result = early.serve(test=test, out=str(tmp_path / out))
         for key in ("accuracy", "macro_f1", "balanced_accuracy", "validation_accuracy"):
-            assert [record[key] for record in found.rounds] == [
+            assert [record[key] for record in result.rounds] == [
                 record[key] for record in expected.rounds
             ]
-        assert ("sites" in found.rounds[0]) == (not test)
-        assert same(found.models, expected.models)
+        assert ("sites" in result.rounds[0]) == (not test)
+        assert same(result.models, expected.models)
         assert same(load(tmp_path / out / "best.safetensors"), expected.chosen_models)
         before = len(early.grid.sent)
         assert same(

@@ -32,6 +32,7 @@ SITE = {
     "counts": [1, 0],
     "sha256": "0" * 64,
     "held_out": 0,
+    "validation": 0,
 }
 VALUES = "must report number, mean and squares of its features"
 INVALID_MOMENTS: list[tuple[object, str]] = [
@@ -114,7 +115,7 @@ def test_only_models_and_counts_leave_a_site(deployment: Deployment) -> None:
     deployment.grid.intercept = listen
     deployment.serve()
     site = {"party", "name", "secret", "versions", "shape", "dtype", "classes", "counts"}
-    site |= {"held_out", "sha256"}
+    site |= {"held_out", "validation", "sha256"}
     update = {"party", "round", "samples", "steps", "metrics", "sha256", "[params]", "[buffers]"}
     assert sent == {"query": site, "train": update, "evaluate": {"party", "test"}}
     assert all(list(deployment.states(party)[2]) == ["prev0"] for party in range(3))

@@ -151,7 +151,7 @@ def test_a_damaged_partition_file_is_refused_on_resume(
 def test_another_experiment_cannot_resume_a_run(deployment: Deployment) -> None:
     deployment.serve()
     with pytest.raises(
-        InputError, match="is a run over sites: `moonfl flower run DEPLOYMENT --out"
+        InputError, match="is a run over Flower sites; `moonfl flower run DEPLOYMENT --out"
     ):
         moonfl.resume(deployment.out)
     with pytest.raises(InputError, match=r"unknown key .* 'min_partys'; did you mean min_parties"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import moonfl
 from helpers.flower_deployment import (
@@ -19,17 +20,29 @@ from moonfl.flower.simulation import simulate
 
 @dataclass(frozen=True)
 class Faulty(moonfl.FedAvg):
+    """A method whose hook raises."""
+
     def finish(self, party: Any, trained: Any, steps: int) -> Any:
-        if not trained["output.bias"].equal(
-            party.global_params["output.bias"]
-        ):  # not where the server asks
-            raise KeyError("nowhere")
-        return {}, {}
+        raise KeyError("nowhere")
 
 
 def test_a_simulation_reports_errors_of_a_method(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"KeyError: 'nowhere' \(test_simulation\.py, line \d+\)"):
         run_simulated(replace(QUICK, algorithm=Faulty()), tmp_path / "run")
+
+
+@dataclass(frozen=True)
+class Undeclared(moonfl.FedAvg):
+    """A method that sends a tensor which it does not declare."""
+
+    def finish(self, party: Any, trained: Any, steps: int) -> Any:
+        return {}, {"norm": {"a": torch.ones(1)}}
+
+
+def test_a_method_must_declare_what_it_sends(tmp_path: Path) -> None:
+    reason = r"beside the model it sends \['norm'\], expected \[\]; a method declares in extra_like"
+    with pytest.raises(RunError, match=reason):
+        run_simulated(replace(QUICK, algorithm=Undeclared()), tmp_path / "run")
 
 
 def test_a_failed_simulation_ends_its_thread(

@@ -3,6 +3,7 @@
 import threading
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from flwr.app import Message
 import moonfl
 from helpers.flower_grid import InProcessGrid
 from moonfl import MOON, Experiment
+from moonfl.experiment import override
 from moonfl.flower.client import client_app
 from moonfl.flower.init import init
 from moonfl.flower.protocol import pack, unpack
@@ -31,6 +33,14 @@ RULES = {
     "attempts": 2,
     "resume": False,
 }
+
+
+def table_experiment(folder: Path, table: str, parties: int, *changes: str) -> Experiment:
+    """Write a table to a folder and return an experiment whose parties are its column `site`."""
+    path = folder / "t.csv"
+    path.write_text(table)
+    words = ["dataset=csv", f"data_dir={path}", "label=outcome", "column=site", "epochs=1"]
+    return replace(override(Experiment(), [*words, *changes]), parties=parties)
 
 
 def run_simulated(exp: Experiment, out: Path, **options: Any) -> Result:

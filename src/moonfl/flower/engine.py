@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from flwr.app import Message
 
 from ..engines.embedded import Embedded
-from ..errors import DivergenceError, InputError, RunError, notify
+from ..errors import DivergenceError, RunError, notify
 from ..experiment import Experiment
 from ..metrics import Score, Tally, score, total
 from ..runs.site_states import SiteStates
 from ..runs.states import States
 from ..task import Task
-from ..types import Frozen, Params, Party, Server, State, Update
+from ..types import Params, Server, State, Update
 from .membership import Membership
 from .messaging import GRACE, TIMED_OUT, Answer, content_of, exchange
 from .protocol import (
@@ -141,7 +141,7 @@ class SiteEngine:
         extra: State = {}
         if samples > 1 or not self.task.batch_norm:  # BatchNorm cannot train on a single sample
             steps = self.exp.epochs * max(1, samples // self.exp.batch_size)
-            extra = self._extra_like(server, steps)
+            extra = self.exp.algorithm.extra_like(server.params, steps, self.exp.momentum)
         expected = ExpectedUpdate(
             request=request, server=server, site=site, steps=steps, extra=extra
         )
@@ -149,22 +149,6 @@ class SiteEngine:
             return self.states.store_update(read_update(content_of(answer), expected))
         except RefusedError as error:
             return missing_update(request.party, str(error))
-
-    def _extra_like(self, server: Server, steps: int) -> State:
-        """What the algorithm would send beside the model it was given."""
-        state = self.exp.algorithm.init_party(server.params)
-        party = Party(
-            0,
-            state,
-            server.params,
-            server.buffers,
-            server.shared,
-            self.exp.lr,
-            self.exp.momentum,
-            self.task.supervised,
-            no_model,
-        )
-        return self.exp.algorithm.finish(party, party.global_model, steps)[1]
 
     def evaluate(self, server: Server) -> dict[str, Score]:
         """Evaluate on the server's test set if it has one, otherwise at the sites.
@@ -271,12 +255,6 @@ def missing_update(party: int, reason: str) -> Update:
 def has_samples(sizes: Sizes, parties: Mapping[int, int], name: str) -> bool:
     """Return True if any of the parties has samples of this evaluation set."""
     return any(sizes[i][name] > 0 for i in parties)
-
-
-def no_model(params: Params) -> Frozen:
-    raise InputError(
-        "finish() of this method runs a model; over Flower the server calls it too, and has no samples"
-    )
 
 
 def no_evaluation(refusals: list[RefusedError]) -> RunError:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ..errors import InputError, Interrupted, RunError, notify
 from ..experiment import Experiment, from_toml, read_toml
 from ..runs.directory import holds_run
@@ -116,7 +114,7 @@ class RunLog:
             if event is None:
                 self._show(line.strip(FRAME))
             elif event.round is not None:
-                self.watch(msgspec.to_builtins(event.round))
+                self.watch(event.round)
             elif event.error is not None:
                 raise FAILURES[event.failure](event.error)
             elif event.summary is not None:

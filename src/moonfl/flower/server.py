@@ -6,7 +6,7 @@ The run prints RunEvents (protocol.py) in Flower's log, which `moonfl flower run
 import hashlib
 import sys
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,17 @@ from flwr.serverapp import Grid, ServerApp
 from .. import settings
 from ..api import experiments as api
 from ..data.augment import default_preparation
-from ..data.base import Dataset, Examples, check_names
+from ..data.base import Dataset, Examples
 from ..data.datasets import source
-from ..data.moments import mean_and_std
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
 from ..experiment import Experiment, fingerprint, from_toml
-from ..models.encoders import ENCODERS
 from ..runs import schema
 from ..runs.directory import PARTITION, read_experiment
 from ..runs.recorder import Result, Watch
 from ..runs.states import States
 from ..runs.summary import summarise_result
-from ..task import Task, check_model, hash_examples, make_builder
+from ..task import FederatedData, Task, build_task, hash_examples
 from .client import Site, client_app
 from .engine import SiteEngine
 from .membership import Membership, Rules
@@ -42,6 +40,7 @@ FAILURES: dict[str, type[InputError | RunError]] = {
     "divergence": DivergenceError,
     "run": RunError,
 }  # RunEvent.failure -> exception
+DTYPES = {str(dtype): dtype for dtype in (torch.uint8, torch.float32)}  # of samples
 SERVER_DEVICE = {"device": "cpu"}  # replaces the experiment's; each site sets its own in site.toml
 RUN_KEYS = ("out", "resume", "previous", "test", "secrets")  # of the app's config, with the Rules
 
@@ -73,12 +72,10 @@ def server_app(experiment: Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        def watch(record: schema.RoundRecord) -> None:
-            emit(RunEvent(round=record))
-
         try:
             exp = from_toml(experiment, SERVER_DEVICE)
-            result = serve(grid, exp, dict(context.run_config), watch)
+            config = dict(context.run_config)
+            result = serve(grid, exp, config, lambda record: emit(RunEvent(round=record)))
         except DivergenceError as error:
             emit(RunEvent(error=str(error), failure="divergence"))
             raise
@@ -218,53 +215,54 @@ def check_same_test(stored: schema.PartitionRecord, test: Dataset | None, out: P
 def make_task(exp: Experiment, membership: Membership, run: str, test: Dataset | None) -> SiteTask:
     """Build the task of a run over sites; `test` is the server's test set if it has one."""
     sites = tuple(membership.sites[i] for i in range(exp.parties))
-    shape, classes = tuple(sites[0].shape), tuple(sites[0].classes)
-    check_names("a class", classes)
-    dtype = next((d for d in (torch.uint8, torch.float32) if str(d) == sites[0].dtype), None)
+    shape = tuple(sites[0].shape)
+    dtype = DTYPES.get(sites[0].dtype)
     if dtype is None:
         raise InputError(
-            f"the sites have samples of type {sites[0].dtype}; only bytes and float32 are known here"
+            f"the sites have samples of type {sites[0].dtype}; supported are {' and '.join(DTYPES)}"
         )
-    network = make_builder(exp, shape, dtype, len(classes))
-    check_model(network, is_factory=exp.model not in ENCODERS)
-    try:
-        shared = (
-            mean_and_std([read_moments(facts) for facts in sites], shape)
-            if network.standardises
-            else None
-        )
-    except RefusedError as error:  # one that said nothing of them at all
-        raise RunError(str(error)) from None
-    held = Examples(torch.zeros(0, *shape, dtype=dtype), torch.zeros(0, dtype=torch.long))
-    if test is not None:
-        held = test.train
-        if tuple(held.x.shape[1:]) != shape or held.x.dtype != dtype or test.classes != classes:
-            raise InputError(
-                f"--test has not the shape {list(shape)}, the type {dtype} and the classes of the sites"
-            )
-    elif not any(facts.held_out for facts in sites):
-        raise InputError(
-            "no site holds data out and the server has no test set: nobody could judge the model"
-        )
-    if exp.validation is not None and not any(facts.validation for facts in sites):
-        raise InputError(
-            f"no site has samples enough to keep a share of {exp.validation:g} apart; raise validation"
-        )
-    preparation = source(exp.dataset).preparation or default_preparation(dtype, len(shape))
-    names = tuple(facts.name for facts in sites)
-    return SiteTask(
-        network.build,
-        (),
-        held,
-        preparation,
-        network.batch_norm,
-        classes,
-        "",
-        names,
-        scales=shared,
-        run=run,
-        sites=sites,
+    check_held_out(exp, sites, test)
+    no_samples = Examples(torch.zeros(0, *shape, dtype=dtype), torch.zeros(0, dtype=torch.long))
+    data = FederatedData(
+        train=no_samples,
+        parts={},
+        test=no_samples if test is None else test.train,
+        classes=tuple(sites[0].classes),
+        preparation=source(exp.dataset).preparation or default_preparation(dtype, len(shape)),
+        names=tuple(site.name for site in sites),
     )
+    try:
+        task = build_task(exp, data, party_moments=(read_moments(site) for site in sites))
+    except RefusedError as error:  # a site reports no moments although the model needs them
+        raise RunError(str(error)) from None
+    values = {field.name: getattr(task, field.name) for field in fields(task)}
+    return SiteTask(**values, run=run, sites=sites)
+
+
+def check_held_out(
+    exp: Experiment, sites: tuple[schema.SiteRecord, ...], test: Dataset | None
+) -> None:
+    """Check that there are samples to evaluate models on, and that --test fits the sites."""
+    if exp.validation is not None and not any(site.validation for site in sites):
+        raise InputError(
+            f"no site has enough samples to hold out a share of {exp.validation:g}; "
+            "increase validation"
+        )
+    if test is None:
+        if not any(site.held_out for site in sites):
+            raise InputError(
+                "no site holds out samples and the server has no test set (--test): "
+                "models could not be evaluated"
+            )
+        return
+    x = test.train.x
+    description = (list(x.shape[1:]), str(x.dtype), list(test.classes))
+    expected = (sites[0].shape, sites[0].dtype, sites[0].classes)
+    if description != expected:
+        raise InputError(
+            f"--test must have the sites' shape {expected[0]}, type {expected[1]} and classes "
+            f"{expected[2]}, got {description[0]}, {description[1]} and {description[2]}"
+        )
 
 
 def read_stored(out: Path, exp: Experiment) -> schema.PartitionRecord:

@@ -20,7 +20,7 @@ from ..engines.base import num_cores
 from ..errors import RunError
 from ..experiment import Experiment
 from ..runs.directory import CHECKPOINT
-from ..runs.recorder import Result, Watch
+from ..runs.recorder import Result, Watch, ignore
 from ..runs.site_states import SiteStates
 from ..runs.states import States
 from ..task import Task, hash_examples, make_task, with_party_count
@@ -41,7 +41,7 @@ def simulate(
     task: Task | None = None,
     workers: int | None = None,
     ray_address: str | None = None,
-    watch: Watch = lambda record: None,
+    watch: Watch = ignore,
 ) -> Result:
     """Run an experiment like api.run, with the parties as ClientApps on Ray.
 

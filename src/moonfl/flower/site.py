@@ -4,22 +4,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from .. import seeds, settings
+from .. import settings
 from ..data.augment import default_preparation
-from ..data.base import Dataset, check_names
+from ..data.base import Dataset
 from ..data.cifar import CIFAR10, CIFAR10_CLASSES, CIFAR10_TRAIN, read_examples
 from ..data.datasets import source
 from ..data.folder import read_folder
 from ..data.npz import read_npz
-from ..data.partition import split_off
 from ..data.tables import read_csv
 from ..errors import InputError
 from ..experiment import Experiment, read_toml
 from ..runs.site_states import SiteStates
 from ..settings import setting
-from ..task import Task, make_builder
+from ..task import FederatedData, Task, build_task, hold_out
 from .client import Site
 
 
@@ -56,34 +54,12 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
     folder = path.parent
     exp = replace(exp, device=config.device)
     data = read_data(folder / config.data, exp)
-    check_names("a class", data.classes)
     if exp.dataset == "cifar10" and data.classes != CIFAR10_CLASSES:
         raise InputError(
             f"{folder / config.data} is not CIFAR-10, but the experiment has dataset=cifar10; "
             "for other data it needs dataset=sites"
         )
-    train, test, validation = data.train, data.test, None
-    rows = np.arange(len(train.y))
-    if test is None:
-        rows, held = split_off(rows, config.holdout, seeds.rng(0, "holdout", 0, config.party))
-        test = train.take(torch.from_numpy(held))
-    if exp.validation is not None:
-        rows, held = split_off(rows, exp.validation, seeds.rng(0, "validation", 0, config.party))
-        validation = train.take(torch.from_numpy(held)).to(exp.device) if len(held) else None
-    own = train.take(torch.from_numpy(rows)).to(exp.device)
-    preparation = source(exp.dataset).preparation or default_preparation(
-        own.x.dtype, len(own.x.shape) - 1
-    )
-    network = make_builder(exp, tuple(own.x.shape[1:]), own.x.dtype, len(data.classes))
-    task = Task(
-        network.build,
-        {config.party: own},
-        test.to(exp.device),
-        preparation,
-        network.batch_norm,
-        data.classes,
-        validation=validation,
-    )
+    task = make_task(exp, config, data)
     site = Site(
         party=config.party,
         name=config.name or f"party {config.party}",
@@ -93,6 +69,22 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
         secret=config.secret,
     )
     return exp, site
+
+
+def make_task(exp: Experiment, config: SiteConfig, data: Dataset) -> Task:
+    """Build the task of a site: one party, with held-out samples if it has enough."""
+    x = data.train.x
+    preparation = source(exp.dataset).preparation or default_preparation(x.dtype, len(x.shape) - 1)
+    federated = FederatedData(
+        train=data.train,
+        parts={config.party: np.arange(len(data.train.y))},
+        test=data.test,
+        classes=data.classes,
+        preparation=preparation,
+        features=data.features,
+    )
+    federated = hold_out(federated, test=config.holdout, validation=exp.validation, required=False)
+    return build_task(exp, federated)
 
 
 def read_data(path: Path, exp: Experiment) -> Dataset:
