@@ -107,7 +107,7 @@ def job_tables(job: Job, options: Options) -> Iterator[Table]:
     data = DATASET_NAMES[job.dataset]
     if options.small:
         data = f"digits in place of {data}"
-    difference = tables.setting(job.name, job.dataset, job.entries, options.small)
+    difference = tables.difference_to_paper(job.name, job.dataset, job.entries, options.small)
     entries = distinct(job.entries)
     seeds = seed_count(job.target, options)
     runs = collect_runs(entries, seeds, stem, options)

@@ -31,7 +31,7 @@ FIGURE_ONLY = "figure only"  # the paper prints no number
 BEST = f"its best, {FIGURE_ONLY}"
 
 
-def setting(name: str, dataset: str, entries: list[Entry], small: bool) -> str:
+def difference_to_paper(name: str, dataset: str, entries: list[Entry], small: bool) -> str:
     """Return what differs from the paper's setting, for the title; empty if nothing differs."""
     if small:
         return SMALL_SCALE
@@ -40,9 +40,9 @@ def setting(name: str, dataset: str, entries: list[Entry], small: bool) -> str:
     notes = []
     for key in ("model", "rounds"):
         pairs = {(getattr(a, key), getattr(b, key)) for a, b in zip(ours, theirs, strict=True)}
-        for own, paper in sorted(pairs, key=str):
-            if own != paper:
-                notes.append(f"{key} {own}, not the paper's {paper}")
+        for ours_value, paper in sorted(pairs, key=str):
+            if ours_value != paper:
+                notes.append(f"{key} {ours_value}, not the paper's {paper}")
     return "; ".join(notes)
 
 
@@ -345,12 +345,12 @@ def statistics(stem: str, entries: list[Entry], ours: list[str], small: bool) ->
 
 def without_empty(table: Table) -> Table:
     """Return the table without columns that are empty or only repeat the word "accuracy"."""
-    kept = [
+    columns = [
         k
         for k in range(len(table.columns))
         if k == 0 or any(row[k] not in (None, "", "accuracy") for row in table.rows)
     ]
-    return select_columns(table, kept)
+    return select_columns(table, columns)
 
 
 def select_columns(table: Table, numbers: list[int]) -> Table:
