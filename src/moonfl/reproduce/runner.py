@@ -1,6 +1,5 @@
 """`moonfl reproduce`: run the missing experiments of a target and write its tables and figures."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from ..api import experiments as api
 from ..data.datasets import load, locate
 from ..data.locations import directory
 from ..errors import DivergenceError, InputError, notify, unknown
-from ..experiment import Experiment, part_name, to_toml
+from ..experiment import Experiment, fingerprint, part_name
 from ..report.build import write as write_report
 from ..report.groups import SMALL_SCALE
 from ..report.labels import DATASETS as DATASET_NAMES
@@ -183,9 +182,8 @@ def finish_run(exp: Experiment, options: Options, label: str) -> Run | None:
 
 
 def run_name(exp: Experiment) -> str:
-    """Return the name of the experiment's run directory; the location of the data is ignored."""
-    settings = to_toml(replace(exp, data_dir="data", seed=0))
-    digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
+    """Return the name of the experiment's run directory; data location and device are ignored."""
+    digest = fingerprint(replace(exp, seed=0))[:8]
     method = part_name(exp.algorithm)
     if part_name(exp.server) != "average":
         method += f"-{part_name(exp.server)}"
