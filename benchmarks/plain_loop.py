@@ -1,10 +1,11 @@
-"""MOON or FedAvg on CIFAR-10 the plain PyTorch way, to compare with: one epoch at each of ten parties.
+"""Train MOON or FedAvg on CIFAR-10 with plain PyTorch, to compare moonfl's speed with.
 
     python benchmarks/plain_loop.py --data-dir data [--method fedavg] [--augment] [--samples 5000]
 
-A DataLoader with per-sample transforms, nn.Conv2d, three forward passes for MOON with the frozen ones under no_grad,
-torch on all cores. Nothing of moonfl but the reader and the partition. Prints the seconds of the faster of two rounds
-after the first, when MOON has negatives; without the data set it makes images of the same shape.
+One epoch at each of ten parties: a DataLoader with transforms per sample, nn.Conv2d, three forward
+passes for MOON with the frozen ones under no_grad, torch on all cores. Only the reader and the
+partition are moonfl's. Prints the seconds of the faster of two rounds after the first, when MOON
+has negatives. Without the dataset it uses noise of the same shape.
 """
 
 import argparse
@@ -26,8 +27,12 @@ STD = torch.tensor([63.0, 62.1, 66.7]).view(3, 1, 1) / 255
 
 
 class Images(Dataset[tuple[Tensor, int]]):
+    """Images with a transform per sample."""
+
     def __init__(self, x: Tensor, y: Tensor, transform: Callable[[Tensor], Tensor]) -> None:
-        self.x, self.y, self.transform = x, y.tolist(), transform
+        self.x = x
+        self.y = y.tolist()
+        self.transform = transform
 
     def __len__(self) -> int:
         return len(self.y)
@@ -36,18 +41,24 @@ class Images(Dataset[tuple[Tensor, int]]):
         return self.transform(self.x[i]), self.y[i]
 
 
-def plain(image: Tensor) -> Tensor:
+def normalize(image: Tensor) -> Tensor:
+    """Normalize the pixels by mean and standard deviation."""
     return (image.float().div_(255) - MEAN) / STD
 
 
-def augmented(image: Tensor) -> Tensor:
+def augment(image: Tensor) -> Tensor:
+    """Crop and flip the image at random, then normalize it."""
     padded = F.pad(image.float().div_(255)[None], (4, 4, 4, 4), mode="reflect")[0]
     top, left = random.randrange(9), random.randrange(9)
     cropped = padded[:, top : top + 32, left : left + 32]
-    return ((cropped.flip(2) if random.random() < 0.5 else cropped) - MEAN) / STD
+    if random.random() < 0.5:
+        cropped = cropped.flip(2)
+    return (cropped - MEAN) / STD
 
 
 class Net(nn.Module):
+    """The paper's CNN for CIFAR-10 with its projection head."""
+
     def __init__(self) -> None:
         super().__init__()
         self.encoder = nn.Sequential(
@@ -67,6 +78,7 @@ class Net(nn.Module):
         self.output = nn.Linear(256, 10)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return z and the logits."""
         z = self.head(self.encoder(x))
         return z, self.output(z)
 
@@ -74,7 +86,10 @@ class Net(nn.Module):
 def train_party(
     state: dict[str, Tensor], previous: dict[str, Tensor] | None, loader: DataLoader, method: str
 ) -> Net:
-    model, glob, prev = Net(), Net().eval(), Net().eval()
+    """Train one party for one epoch and return its model."""
+    model = Net()
+    glob = Net().eval()
+    prev = Net().eval()
     model.load_state_dict(state)
     glob.load_state_dict(state)
     if previous is not None:
@@ -86,18 +101,20 @@ def train_party(
         loss = F.cross_entropy(logits, y)
         if method == "moon" and previous is not None:
             with torch.no_grad():
-                z_glob, z_prev = glob(x)[0], prev(x)[0]
-            sims = (
-                torch.stack([F.cosine_similarity(z, z_glob), F.cosine_similarity(z, z_prev)], dim=1)
-                / 0.5
-            )
-            loss = loss + 5 * F.cross_entropy(sims, torch.zeros(len(y), dtype=torch.long))
+                z_glob = glob(x)[0]
+                z_prev = prev(x)[0]
+            positive = F.cosine_similarity(z, z_glob)
+            negative = F.cosine_similarity(z, z_prev)
+            similarities = torch.stack([positive, negative], dim=1) / 0.5
+            target = torch.zeros(len(y), dtype=torch.long)
+            loss = loss + 5 * F.cross_entropy(similarities, target)
         loss.backward()
         sgd.step()
     return model
 
 
 def main() -> None:
+    """Time three rounds and print the seconds of the faster one of the last two."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--method", choices=["moon", "fedavg"], default="moon")
@@ -106,24 +123,21 @@ def main() -> None:
     args = parser.parse_args()
     data = cifar10_or_noise(Path(args.data_dir), args.samples)
     parts = dirichlet(PartitionRequest(data.train.y.numpy(), 10, beta=0.5)).parts
-    transform = augmented if args.augment else plain
-    loaders = [
-        DataLoader(
-            Images(data.train.x[p], data.train.y[p], transform),
-            batch_size=64,
-            shuffle=True,
-            drop_last=True,
-        )
-        for p in map(torch.from_numpy, parts)
-    ]
+    transform = augment if args.augment else normalize
+    loaders = []
+    for part in parts:
+        rows = torch.from_numpy(part)
+        images = Images(data.train.x[rows], data.train.y[rows], transform)
+        loaders.append(DataLoader(images, batch_size=64, shuffle=True, drop_last=True))
     state = Net().state_dict()
     previous: list[dict[str, Tensor] | None] = [None] * 10
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        models = [
-            train_party(state, previous[i], loaders[i], args.method).state_dict() for i in range(10)
-        ]
+        models = []
+        for i in range(10):
+            model = train_party(state, previous[i], loaders[i], args.method)
+            models.append(model.state_dict())
         previous = list(models)
         weights = [len(part) / len(data.train.y) for part in parts]
         state = {k: sum(w * m[k] for w, m in zip(weights, models, strict=True)) for k in state}

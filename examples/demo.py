@@ -2,8 +2,8 @@
 
     python examples/demo.py [--out DIR]
 
-The digits of scikit-learn are split over ten parties with a Dirichlet partition, so that most parties
-have only a few of the ten classes. `make demo` runs this file.
+The digits of scikit-learn are split over ten parties with a Dirichlet partition, so that most
+parties have only a few of the ten classes. `make demo` runs this file.
 """
 
 import argparse
@@ -48,12 +48,18 @@ def train(out: Path) -> dict[str, list[float]]:
     return accuracies
 
 
+def mean(values: list[float]) -> str:
+    """Return the mean as a percentage."""
+    return f"{statistics.fmean(values):.0f} %"
+
+
 def summarise(accuracies: dict[str, list[float]]) -> str:
     """Say what the numbers show, and what they do not."""
-    means = {name: statistics.fmean(values) for name, values in accuracies.items()}
-    moon = accuracies["MOON"]
-    fedavg = accuracies["FedAvg"]
-    differences = [a - b for a, b in zip(moon, fedavg, strict=True)]
+    solo = mean(accuracies["SOLO"])
+    fedavg = mean(accuracies["FedAvg"])
+    moon = mean(accuracies["MOON"])
+    pairs = zip(accuracies["MOON"], accuracies["FedAvg"], strict=True)
+    differences = [moon_accuracy - fedavg_accuracy for moon_accuracy, fedavg_accuracy in pairs]
     by_seed = ", ".join(f"{difference:+.1f}" for difference in differences)
     if min(differences) > 0:
         verdict = "MOON is ahead with every seed"
@@ -62,9 +68,9 @@ def summarise(accuracies: dict[str, list[float]]) -> str:
     else:
         verdict = "the sign differs between seeds, so neither is ahead"
     return f"""
-What it shows: a party that trains alone (SOLO) reaches {means["SOLO"]:.0f} % on the test set of all ten
-classes, because it has hardly seen most of them. The same parties reach {means["FedAvg"]:.0f} % with FedAvg
-and {means["MOON"]:.0f} % with MOON, without sharing a sample (means over {len(SEEDS)} seeds).
+What it shows: a party that trains alone (SOLO) reaches {solo} on the test set of all ten
+classes, because it has hardly seen most of them. The same parties reach {fedavg} with FedAvg
+and {moon} with MOON, without sharing a sample (means over {len(SEEDS)} seeds).
 
 What it does not show: whether MOON is better than FedAvg. MOON minus FedAvg is {by_seed}
 points: {verdict}. This is one partition of a small, easy dataset with a small MLP.
@@ -72,6 +78,7 @@ The paper's gains are on CIFAR-10, CIFAR-100 and Tiny-ImageNet; docs/results.md 
 
 
 def main() -> None:
+    """Train, print the comparison and what it shows, and write the report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of the runs")
     args = parser.parse_args()

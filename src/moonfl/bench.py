@@ -1,6 +1,7 @@
 """`moonfl bench`: training steps and rounds timed on this machine, and their ratios.
 
-Everything is measured side by side in one run, so ratios do not depend on what else the machine does.
+Everything is measured side by side in one run, so that other work on the machine affects all
+variants alike.
 """
 
 import json

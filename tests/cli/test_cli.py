@@ -1,4 +1,4 @@
-"""The command line as a person uses it."""
+"""The command line as a user calls it."""
 
 import fcntl
 import json
@@ -25,7 +25,7 @@ QUICK = ["--workers=1", "rounds=2", "epochs=1", "parties=4", "batch_size=64"]
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -40,16 +40,16 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "round 2/2  accuracy" in err
     assert "contrast=model has no term at a party's first round" in err
     assert "parties weigh by their number of samples" in err
-    facts = rounds(tmp_path / "runs" / "digits-moon")
-    assert [fact["round"] for fact in facts] == [1, 2]
+    records = rounds(tmp_path / "runs" / "digits-moon")
+    assert [record["round"] for record in records] == [1, 2]
     sums = {"bytes_down", "bytes_up", "cpu_seconds"}
-    judged = {"accuracy", "loss", "macro_f1", "balanced_accuracy"}
-    assert set(facts[0]) == {"round", "seconds", "parties"} | sums | judged
+    scores = {"accuracy", "loss", "macro_f1", "balanced_accuracy"}
+    assert set(records[0]) == {"round", "seconds", "parties"} | sums | scores
     for key in sums:
-        assert facts[0][key] > 0
-        assert facts[0][key] == pytest.approx(sum(p[key] for p in facts[0]["parties"]))
-    assert [p["party"] for p in facts[0]["parties"]] == [0, 1, 2, 3]
-    assert sum(p["samples"] for p in facts[0]["parties"]) == 1437
+        assert records[0][key] > 0
+        assert records[0][key] == pytest.approx(sum(p[key] for p in records[0]["parties"]))
+    assert [p["party"] for p in records[0]["parties"]] == [0, 1, 2, 3]
+    assert sum(p["samples"] for p in records[0]["parties"]) == 1437
     stored = from_toml(tmp_path / "runs" / "digits-moon" / "experiment.toml")
     assert stored == override(PRESETS["digits-moon"].experiment, QUICK[1:])
     text = (tmp_path / "runs" / "digits-moon" / "experiment.toml").read_text()
@@ -59,18 +59,18 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "results in runs/digits-moon-2" in capsys.readouterr().out
 
 
-def test_json_is_one_object_and_the_same_facts_as_python(
+def test_json_is_one_object_with_the_records_of_the_python_api(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "digits-fedavg", "--out", "here", *QUICK, "--json", "seed=3"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["accuracy"] == told["rounds"][-1]["accuracy"]
-    assert told["best_accuracy"] == max(fact["accuracy"] for fact in told["rounds"])
-    assert told["settings"]["algorithm"] == {"name": "fedavg"}
-    assert told["settings"]["seed"] == 3
-    assert told["rounds"] == rounds(tmp_path / "here")
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["accuracy"] == summary["rounds"][-1]["accuracy"]
+    assert summary["best_accuracy"] == max(record["accuracy"] for record in summary["rounds"])
+    assert summary["settings"]["algorithm"] == {"name": "fedavg"}
+    assert summary["settings"]["seed"] == 3
+    assert summary["rounds"] == rounds(tmp_path / "here")
     result = run(from_toml(tmp_path / "here" / "experiment.toml"))
-    assert [f["loss"] for f in result.rounds] == [f["loss"] for f in told["rounds"]]
+    assert [f["loss"] for f in result.rounds] == [f["loss"] for f in summary["rounds"]]
     assert result.directory is None
 
 
@@ -84,29 +84,32 @@ def test_a_file_repeats_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_bytes_are_those_of_the_tensors(tmp_path: Path) -> None:
-    """The MLP has two layers of 64*64+64, the head one more and 64*256+256, the output 256*10+10; SCAFFOLD twice."""
+    """The MLP has two layers of 64*64+64, the head one more and 64*256+256, the output 256*10+10.
+
+    SCAFFOLD sends twice as much.
+    """
     model = 4 * (3 * (64 * 64 + 64) + 64 * 256 + 256 + 256 * 10 + 10)
     for algorithm, factor in [("fedavg", 1), ("moon", 1), ("scaffold", 2)]:
         assert main(["run", *QUICK, f"algorithm={algorithm}", "--out", algorithm]) == 0
-        for fact in rounds(tmp_path / algorithm):
-            assert (fact["bytes_down"], fact["bytes_up"]) == (
+        for record in rounds(tmp_path / algorithm):
+            assert (record["bytes_down"], record["bytes_up"]) == (
                 4 * model * factor,
                 4 * model * factor,
             )
             assert all(
-                (p["bytes_down"], p["bytes_up"]) == (model * factor,) * 2 for p in fact["parties"]
+                (p["bytes_down"], p["bytes_up"]) == (model * factor,) * 2 for p in record["parties"]
             )
 
 
-def test_solo_reports_mean_and_deviation(
+def test_solo_reports_mean_and_standard_deviation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "digits-solo", "epochs=2", "--out", "solo"]) == 0
-    (fact,) = rounds(tmp_path / "solo")
-    values = list(fact["accuracies"].values())
+    (record,) = rounds(tmp_path / "solo")
+    values = list(record["accuracies"].values())
     assert len(values) == 10
-    assert fact["accuracy"] == pytest.approx(sum(values) / 10)
-    assert fact["accuracy_std"] > 0
+    assert record["accuracy"] == pytest.approx(sum(values) / 10)
+    assert record["accuracy_std"] > 0
     assert "over parties" in capsys.readouterr().out
 
 
@@ -206,7 +209,7 @@ def test_wrong_words_are_status_2(words: list[str], capsys: pytest.CaptureFixtur
         "algorithm = 'moon'\nmu = 5",
     ],
 )
-def test_odd_files_are_one_line_and_status_2(
+def test_invalid_files_are_one_line_and_status_2(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "odd.toml").write_text(text)
@@ -240,11 +243,9 @@ def test_a_closed_pipe_does_not_end_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("into", "status", "said"), [("/dev/full", 1, "No space left"), ("a closed pipe", 0, "")]
+    ("into", "status", "message"), [("/dev/full", 1, "No space left"), ("a closed pipe", 0, "")]
 )
-def test_output_that_cannot_be_written_is_told_and_no_more(
-    into: str, status: int, said: str
-) -> None:
+def test_output_that_cannot_be_written_is_one_message(into: str, status: int, message: str) -> None:
     make_run(Path("run"), rounds=2)
     read, write = os.pipe()
     os.close(read)
@@ -258,7 +259,7 @@ def test_output_that_cannot_be_written_is_told_and_no_more(
         env=buffered,
         timeout=60,
     )
-    assert (done.returncode, said in done.stderr, "Exception" in done.stderr) == (
+    assert (done.returncode, message in done.stderr, "Exception" in done.stderr) == (
         status,
         True,
         False,
@@ -292,7 +293,7 @@ sys.exit(main(["compare", "run"]))
     assert (done.returncode, b"Exception" in done.stderr) == (status, False)
 
 
-def test_a_closed_stderr_is_nobody_to_tell(
+def test_a_closed_stderr_is_ignored(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stderr", None)
@@ -301,16 +302,16 @@ def test_a_closed_stderr_is_nobody_to_tell(
     assert capsys.readouterr().out == ""
 
 
-def test_a_folder_that_leads_nowhere_is_told(
+def test_a_dangling_link_as_folder_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a link to a disk that is not there."""
+    """For example a link to a disk that is not mounted."""
     (tmp_path / "runs").symlink_to(tmp_path / "gone")
     assert main(["run", *QUICK]) == 2
     assert "the folder runs cannot be made" in capsys.readouterr().err
 
 
-def test_a_way_on_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_resume_hint_can_be_pasted_into_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *QUICK, "--out", "my runs"]) == 0
     assert main(["run", *QUICK, "--out", "my runs"]) == 2
     assert "`moonfl resume 'my runs'`" in capsys.readouterr().err
@@ -318,7 +319,7 @@ def test_a_way_on_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("lines", "shown"), [(40, b"2/2 ["), (0, b"round 2/2")])
 def test_a_terminal_gets_a_bar_with_the_accuracy(lines: int, shown: bytes) -> None:
-    """A terminal that tells no size gets a line a round."""
+    """A terminal of unknown size gets one line per round."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 120 if lines else 0, 0, 0))
     command = [sys.executable, "-m", "moonfl", "run", *QUICK, "--out", "bar"]
@@ -416,7 +417,7 @@ def test_parties_of_a_column_have_their_names(
     assert ">South<" in (tmp_path / "heat.svg").read_text()
 
 
-def test_every_data_set_of_the_paper_runs(
+def test_every_dataset_of_the_paper_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One round on a few images in the publishers' layouts, with the paper's own networks."""
@@ -436,9 +437,11 @@ def test_every_data_set_of_the_paper_runs(
             "--json",
         ]
         assert main(words) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert len(told["rounds"]) == length
-        assert told["settings"]["model"] == ("simple-cnn" if dataset == "cifar10" else "resnet50")
+        summary = json.loads(capsys.readouterr().out)
+        assert len(summary["rounds"]) == length
+        assert summary["settings"]["model"] == (
+            "simple-cnn" if dataset == "cifar10" else "resnet50"
+        )
     natural = [
         "partition",
         "cifar100-moon",
@@ -477,7 +480,7 @@ def test_every_data_set_of_the_paper_runs(
         ),
     ],
 )
-def test_a_number_that_is_none_is_told_the_rule(words: list[str], rule: str, capsys) -> None:
+def test_a_wrong_number_is_answered_with_the_rule(words: list[str], rule: str, capsys) -> None:
     with pytest.raises(SystemExit):
         parse(words)
     assert rule in capsys.readouterr().err
