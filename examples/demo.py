@@ -25,7 +25,7 @@ METHODS = {
 }
 
 
-def make_experiment(algorithm: moonfl.FedAvg, seed: int) -> moonfl.Experiment:
+def make_experiment(algorithm: moonfl.Algorithm, seed: int) -> moonfl.Experiment:
     """Return the experiment of one method; local training gets as many epochs in a single round."""
     if algorithm.federated:
         return moonfl.Experiment(

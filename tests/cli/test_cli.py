@@ -20,6 +20,7 @@ from moonfl.cli.parser import parse
 from moonfl.cli.progress import Progress
 from moonfl.experiment import from_toml, override
 from moonfl.presets import PRESETS
+from moonfl.runs.schema import RoundRecord
 
 QUICK = ["--workers=1", "rounds=2", "epochs=1", "parties=4", "batch_size=64"]
 
@@ -37,9 +38,11 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *QUICK]) == 0
     out, err = capsys.readouterr()
     assert "results in runs/digits-moon" in out
-    assert "round 2/2  accuracy" in err
-    assert "contrast=model has no term at a party's first round" in err
-    assert "parties weigh by their number of samples" in err
+    lines = err.splitlines()
+    assert lines[-2].startswith("round 2/2  accuracy")
+    assert lines[-1] == "analysing the final model"
+    assert "no contrastive term in a party's first round" in err
+    assert "parties are weighted by their number of samples" in err
     records = rounds(tmp_path / "runs" / "digits-moon")
     assert [record["round"] for record in records] == [1, 2]
     sums = {"bytes_down", "bytes_up", "cpu_seconds"}
@@ -138,6 +141,8 @@ def test_an_existing_run_is_kept_unless_forced(
         (["run", "rounds=", "3"], "space next to the = of rounds; write rounds=3 without"),
         (["run", "digits-moon", "rounds", "=3", "lr=1"], "write rounds=3 without spaces"),
         (["run", "rounds", "="], "write rounds=VALUE without spaces"),
+        (["run", "digits-fedavg", "mu=1"], "mu belongs to algorithm=fedprox or moon"),
+        (["run", "server.momentum=0.9"], "server.momentum belongs to server=momentum"),
         (["run", "nothere.toml"], "nothere.toml cannot be read"),
         (["run", "cifar10-moon"], "moonfl data get cifar10"),
         (
@@ -147,7 +152,7 @@ def test_an_existing_run_is_kept_unless_forced(
         (["run", "model=simple-cnn"], "at least 16x16"),
         (["run", "model=resnet18", "batch_size=1"], "BatchNorm needs at least 2 samples"),
         (["run", "partition=column", "column=site"], "unknown column of digits 'site'"),
-        (["run", "--out", "/proc/nowhere"], "cannot be made"),
+        (["run", "--out", "/proc/nowhere"], "cannot be created"),
         (["partition", "--out", "heat.gif", "parties=3"], "a .png or .svg file"),
         (["data", "get"], "takes the name of a dataset"),
         (["data", "list", "x"], "`data list` none"),
@@ -298,7 +303,7 @@ def test_a_closed_stderr_is_ignored(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     with Progress(1) as progress:
-        progress({"accuracy": 0.5, "round": 1, "loss": 1.0, "seconds": 1.0})
+        progress(RoundRecord(accuracy=0.5, round=1, loss=1.0, seconds=1.0))
     assert capsys.readouterr().out == ""
 
 
@@ -308,7 +313,7 @@ def test_a_dangling_link_as_folder_is_refused(
     """For example a link to a disk that is not mounted."""
     (tmp_path / "runs").symlink_to(tmp_path / "gone")
     assert main(["run", *QUICK]) == 2
-    assert "the folder runs cannot be made" in capsys.readouterr().err
+    assert "the folder runs cannot be created" in capsys.readouterr().err
 
 
 def test_the_resume_hint_can_be_pasted_into_a_shell(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ from tqdm import tqdm
 from ..errors import notify
 from ..runs.schema import RoundRecord
 
+ANALYSIS = "analysing the final model"  # takes a few seconds
+
 
 def on_terminal() -> bool:
     """Return True if stderr is a terminal with a known size, on which a bar can be drawn."""
@@ -39,7 +41,15 @@ class Progress:
             self.bar.close()
 
     def __call__(self, record: RoundRecord) -> None:
-        """Show the metrics of a round."""
+        """Show the metrics of a round; after the last one, that the final analysis begins."""
+        self._show(record)
+        if record.round == self.rounds:
+            if self.bar is None:
+                notify(ANALYSIS)
+            else:
+                self.bar.set_description_str(ANALYSIS)
+
+    def _show(self, record: RoundRecord) -> None:
         accuracy = f"accuracy {100 * record.accuracy:.1f} %"
         if self.bar is None:
             notify(
