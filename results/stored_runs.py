@@ -14,6 +14,7 @@ from moonfl.report.runs import Run, find_runs, read_run
 from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.tables import Runs
 from moonfl.reproduce.targets import TARGETS, Entry, experiments
+from moonfl.runs.schema import Record, encode
 
 HERE = Path(__file__).parent
 DATASET = "cifar10"
@@ -44,15 +45,15 @@ def store(source: Path, folder: str) -> None:
             print(f"{path} is not finished")
             continue
         out = HERE / folder / run_name(experiment_of(run))
-        if out.name in tsne_names and "tsne" not in run.final:
+        if out.name in tsne_names and run.final.tsne is None:
             print(f"{path} has no t-SNE: finish it with `moonfl resume`")
             continue
         out.mkdir(parents=True, exist_ok=True)
         write_settings(run, out)
         write_rounds(run, out)
         if out.name in tsne_names:
-            write_json(out / "final.json", {"tsne": shorten(dict(run.final["tsne"]))})
-            write_json(out / "partition.json", dict(run.partition or {}))
+            write_json(out / "final.json", {"tsne": shorten(as_json(run.final.tsne))})
+            write_json(out / "partition.json", as_json(run.partition))
         print(f"stored {path} in {out}")
 
 
@@ -69,6 +70,11 @@ def write_rounds(run: Run, out: Path) -> None:
         values = {key: shorten(record[key]) for key in FIELDS if key in record}
         lines.append(json.dumps(values, separators=(",", ":")) + "\n")
     (out / "rounds.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def as_json(record: Record | None) -> object:
+    """Return a record as the values of its JSON."""
+    return None if record is None else json.loads(encode(record))
 
 
 def write_json(path: Path, value: object) -> None:

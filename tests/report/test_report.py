@@ -17,11 +17,11 @@ from helpers.run_files import comparison, make_run
 from moonfl import report
 from moonfl.errors import InputError
 from moonfl.report import description_tables, result_tables, statistics
-from moonfl.report.comparisons import baseline, panels
-from moonfl.report.dot_charts import parties
+from moonfl.report.comparisons import baseline, figure_groups
+from moonfl.report.dot_charts import party_chart
 from moonfl.report.groups import SMALL_SCALE, Group, group_runs
 from moonfl.report.runs import load_runs
-from moonfl.report.sections import headline
+from moonfl.report.sections import headlines
 from moonfl.report.tables import Table
 
 
@@ -76,12 +76,13 @@ def test_macro_f1_and_balanced_accuracy_stand_beside_it_where_runs_have_them(
         '{"round": 1, "accuracy": 0.1}\n{"round": 2, "accuracy": 0.1}\n'
     )
     last = [json.loads((run / "rounds.jsonl").read_text().splitlines()[-1]) for run in runs]
-    for table in (
-        result_tables.accuracy(groups_of(tmp_path)),
-        result_tables.short(groups_of(tmp_path), None),
+    groups = groups_of(tmp_path)
+    for table, balanced in (
+        (result_tables.accuracy_table(groups), "balanced accuracy, %"),
+        (result_tables.overview_table(groups, None), "balanced, %"),
     ):
         names = [column.name for column in table.columns]
-        for name, key in (("macro-F1, %", "macro_f1"), ("balanced, %", "balanced_accuracy")):
+        for name, key in (("macro-F1, %", "macro_f1"), (balanced, "balanced_accuracy")):
             moon, fedavg = (row[names.index(name)] for row in table.rows)
             assert fedavg is None
             assert moon.mean == pytest.approx(np.mean([fact[key] for fact in last]))
@@ -108,23 +109,23 @@ def test_seeds_that_stopped_early_are_finished_and_end_where_they_ended(tmp_path
     ]
     groups, notes = group_runs(load_runs([tmp_path])[0])
     assert notes == [
-        "MOON mu=5 stopped early, after round 4, 5 of 30: its accuracy on the validation samples rose no more."
+        "MOON mu=5 stopped early, after round 4, 5 of 30: its validation accuracy no longer improved."
     ]
-    row = first_row(result_tables.accuracy(groups))
+    row = first_row(result_tables.accuracy_table(groups))
     assert row["final accuracy, %"].mean == pytest.approx(
         np.mean([run[-1]["accuracy"] for run in facts])
     )
     assert row["best accuracy, %"].mean == pytest.approx(
         np.mean([max(f["accuracy"] for f in run) for run in facts])
     )
-    assert row["chosen, %"].mean == pytest.approx(
+    assert row["selected round, %"].mean == pytest.approx(
         np.mean([facts[0][1]["accuracy"], facts[1][2]["accuracy"]])
     )
     assert row["rounds"] == "4 to 5"
-    assert first_row(result_tables.cost(groups))["sent in all"] == np.mean(
+    assert first_row(result_tables.cost_table(groups))["sent in total"] == np.mean(
         [sum(f["bytes_up"] + f["bytes_down"] for f in run) for run in facts]
     )
-    assert [row[2] for row in description_tables.sources(groups).rows] == [
+    assert [row[2] for row in description_tables.runs_table(groups).rows] == [
         "4 of 30, stopped early",
         "5 of 30, stopped early",
     ]
@@ -141,17 +142,19 @@ def test_a_run_that_diverged_is_told_from_one_that_goes_on(tmp_path: Path) -> No
         "MOON mu=5 is unfinished: round 4 of 30.",
         "FedAvg diverged after round 4 of 30.",
     ]
-    assert [row[-1] for row in result_tables.accuracy(groups).rows] == [
+    assert [row[-1] for row in result_tables.accuracy_table(groups).rows] == [
         "4 of 30",
         "4 of 30, diverged",
     ]
-    assert [row[2] for row in description_tables.sources(groups).rows] == [
+    assert [row[2] for row in description_tables.runs_table(groups).rows] == [
         "4 of 30",
         "4 of 30, diverged",
     ]
     make_run(tmp_path / "c", "fedavg", seed=1)
     (note, *_) = group_runs(load_runs([tmp_path])[0])[1]
-    assert note.endswith("b diverged after round 4 and is left out: other seeds of it are done.")
+    assert note.endswith(
+        "b diverged after round 4 and is left out: other seeds of it are finished."
+    )
     (tmp_path / "b" / "rounds.jsonl").write_text("")
     assert load_runs([tmp_path])[1] == [
         f"{tmp_path / 'b'} diverged in its first round and is left out."
@@ -164,14 +167,14 @@ def test_parties_are_told_by_name_with_what_they_hold_out(tmp_path: Path) -> Non
     dealt = json.loads((run / "partition.json").read_text())
     (run / "partition.json").write_text(json.dumps(dealt | {"names": ["Bonn", "Lyon", "Pisa"]}))
     (g,) = groups_of(tmp_path)
-    table = description_tables.per_party([g])
+    table = description_tables.party_table([g])
     assert table is not None
     held = {
-        row[1]: row[[c.name for c in table.columns].index("on what it holds out, %")]
+        row[1]: row[[c.name for c in table.columns].index("held-out accuracy, %")]
         for row in table.rows
     }
     assert held == {"Bonn": 0.9, "Lyon": None, "Pisa": 0.25}
-    drawn = parties("party-held-out", [g], "held-out")
+    drawn = party_chart("party-held-out", [g], "held-out")
     assert drawn is not None
     assert "Bonn" in drawn.svg
     assert "party 0" not in drawn.svg
@@ -186,7 +189,7 @@ def test_differences_are_paired_by_common_seeds(tmp_path: Path) -> None:
         accuracies(tmp_path / f"moon-{s}")[-1] - accuracies(tmp_path / f"fedavg-{s}")[-1]
         for s in (1, 2)
     ]
-    table = result_tables.differences(groups_of(tmp_path))
+    table = result_tables.difference_table(groups_of(tmp_path))
     assert table is not None
     ((method, base, seeds, gain, each),) = table.rows
     assert (method, base, seeds) == ("MOON mu=5", "FedAvg", 2)
@@ -208,7 +211,7 @@ def test_rounds_and_bytes_to_the_target(written: tuple[Path, Path]) -> None:
     assert [float(v) for v in row["sent both ways, by seed"].split("; ")] == [
         t * a_round for t in expected
     ]
-    high = result_tables.to_target(groups_of(runs), 0.99)
+    high = result_tables.target_table(groups_of(runs), 0.99)
     assert high is not None
     assert high.cells()[1] == [
         "FedAvg",
@@ -238,25 +241,27 @@ def test_the_headline_says_no_more_than_the_facts(
     written: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """The highest mean, of the federated; equal ends are called equal, unfinished runs are not called ends."""
-    (text,) = headline(groups_of(written[0]))
+    (text,) = headlines(groups_of(written[0]))
     best = np.mean([accuracies(written[0] / f"moon-{seed}")[-1] for seed in range(3)])
     assert text.startswith(
-        f"MOON mu=5 ends highest of the federated methods, at {100 * best:.1f} ± "
+        f"MOON mu=5 has the highest final accuracy of the federated methods, {100 * best:.1f} ± "
     )
     for name in ("moon", "fedavg"):
         run = make_run(tmp_path / name, name, rounds=2)
         (run / "rounds.jsonl").write_text(
             '{"round": 1, "accuracy": 0.1}\n{"round": 2, "accuracy": 0.1}\n'
         )
-    assert headline(groups_of(tmp_path)) == ["MOON mu=5 and FedAvg end equal, at 10.0 %."]
+    assert headlines(groups_of(tmp_path)) == [
+        "MOON mu=5 and FedAvg have the same final accuracy, 10.0 %."
+    ]
     make_run(tmp_path / "prox", "fedprox", rounds=9, done=3)
-    assert headline(groups_of(tmp_path))[0].startswith("so far, ")
+    assert headlines(groups_of(tmp_path))[0].startswith("so far, ")
 
 
 def test_cost_against_fedavg(written: tuple[Path, Path]) -> None:
     found = rows(written[1].with_name("cost.csv"))
-    assert float(found["MOON mu=5"]["processor time / FedAvg's"]) == pytest.approx(1.9)
-    assert found["FedAvg"]["processor time / FedAvg's"] == ""
+    assert float(found["MOON mu=5"]["CPU time / FedAvg's"]) == pytest.approx(1.9)
+    assert found["FedAvg"]["CPU time / FedAvg's"] == ""
 
 
 def test_every_figure_and_table_is_a_file_too(written: tuple[Path, Path]) -> None:
@@ -342,7 +347,7 @@ def test_fedavg_of_the_same_setting_is_the_baseline(tmp_path: Path) -> None:
         "MOON mu=5 beta=0.5": "FedAvg beta=0.5",
         "SOLO beta=0.5": "FedAvg beta=0.5",
     }
-    shown = [[g.label for g in panel] for panel in panels(found)]
+    shown = [[g.label for g in panel] for panel in figure_groups(found)]
     assert shown[0] == ["MOON mu=5 beta=0.1", "FedAvg beta=0.1", "SOLO beta=0.1"]
     assert len(shown) == 3
 
@@ -361,7 +366,7 @@ def test_many_groups_are_shown_in_parts_that_tell_them_apart(tmp_path: Path) -> 
     make_run(tmp_path / "fedavg", "fedavg", rounds=3)
     for mu in range(1, 21):
         make_run(tmp_path / f"moon-{mu}", "moon", rounds=3, mu=float(mu))
-    parts = panels(groups_of(tmp_path))
+    parts = figure_groups(groups_of(tmp_path))
     assert {g.label for part in parts for g in part} == set(labels(tmp_path))
     for part in parts:
         assert len(part) <= 7
@@ -455,14 +460,24 @@ def break_file(run: Path, name: str, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        ("experiment.toml", "beta = 0.5", "beta = ", r"experiment\.toml is not TOML: .*line 6"),
-        ("experiment.toml", 'dataset = "cifar10"', "", r"experiment\.toml does not say dataset"),
-        ("rounds.jsonl", '{"round": 2,', '{"round" 2,', r"rounds\.jsonl, line 2: not JSON"),
+        (
+            "experiment.toml",
+            "beta = 0.5",
+            "beta = ",
+            r"experiment\.toml is not valid TOML: .*line 6",
+        ),
+        ("experiment.toml", 'dataset = "cifar10"', "", r"experiment\.toml has no setting dataset"),
+        (
+            "rounds.jsonl",
+            '{"round": 2,',
+            '{"round" 2,',
+            r"rounds\.jsonl, line 2 is not valid JSON: .*character 9",
+        ),
         (
             "rounds.jsonl",
             '{"round": 2,',
             '{"round": 7,',
-            r"rounds\.jsonl, line 2: round 2 .*expected",
+            r"rounds\.jsonl, line 2: round must be 2, got 7",
         ),
         (
             "rounds.jsonl",
@@ -474,16 +489,16 @@ def break_file(run: Path, name: str, old: str, new: str) -> None:
             "final.json",
             '"confusion": [[',
             '"confusion": [[1], [',
-            r"final\.json: 'confusion', a table of counts",
+            r"final\.json: confusion must be a table of counts",
         ),
         (
             "final.json",
             '"points": [[',
             '"points": [[0, 0], [',
-            r"final\.json: 'points' of 'tsne', as many",
+            r"final\.json: tsne\.points must have 1000 points",
         ),
-        ("final.json", '"parties"', 'parties"', r"final\.json: not JSON"),
-        ("partition.json", '"airplane", ', "", r"partition\.json: 'classes', 10 as in"),
+        ("final.json", '"parties"', 'parties"', r"final\.json is not valid JSON"),
+        ("partition.json", '"airplane", ', "", r"partition\.json: classes must be 10 names"),
     ],
 )
 def test_a_broken_file_is_named(
@@ -507,8 +522,8 @@ def test_wrong_input(tmp_path: Path) -> None:
     cases: list[tuple[list[Path], Any, str]] = [
         ([tmp_path / "empty"], None, "no run in .*empty"),
         ([tmp_path / "nowhere"], None, "nowhere is not a folder"),
-        ([run], 66.0, "share above 0 and at most 1.*not 66"),
-        ([run], float("nan"), "share above 0"),
+        ([run], 66.0, "above 0 and at most 1.*got 66"),
+        ([run], float("nan"), "above 0"),
     ]
     for paths, target, message in cases:
         with pytest.raises(InputError, match=message):
@@ -566,5 +581,5 @@ def test_any_setting_that_a_run_may_have_is_read(tmp_path: Path) -> None:
 def test_the_target_is_that_of_the_longest_fedavg(tmp_path: Path) -> None:
     for rounds in (2, 6, 4):
         make_run(tmp_path / f"fedavg-{rounds}", "fedavg", rounds=rounds)
-    (target,) = statistics.targets(groups_of(tmp_path), None).values()
+    (target,) = statistics.target_accuracies(groups_of(tmp_path), None).values()
     assert target == accuracies(tmp_path / "fedavg-6")[-1]

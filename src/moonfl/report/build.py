@@ -1,4 +1,7 @@
-"""From facts to tables, figures and a page. Nothing here trains, and nothing needs torch."""
+"""Build a report (HTML page, figures, tables) or a comparison in the terminal from run directories.
+
+Nothing here trains, and nothing imports torch.
+"""
 
 import math
 from pathlib import Path
@@ -7,52 +10,55 @@ from ..errors import InputError
 
 
 def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
-    """A report of all runs in or under `paths`: report.html in `out`, and each figure and table beside it."""
+    """Write a report of all runs in or below `paths` to the folder `out`.
+
+    Return the path of report.html; every figure and table is a file next to it. `target` is the
+    accuracy to which rounds and bytes are counted.
+    """
     from .groups import group_runs
-    from .html_page import page
+    from .html_page import html_page
     from .report_files import replace_report
     from .runs import load_runs
-    from .sections import headline, sections
+    from .sections import headlines, report_sections
     from .tables import csv_text, markdown
 
-    check(target)
-    runs, left_out = load_runs(paths)
-    groups, notes = group_runs(runs)
-    parts = sections(groups, target)
+    check_target(target)
+    runs, notes = load_runs(paths)
+    groups, group_notes = group_runs(runs)
+    sections = report_sections(groups, target)
     files: dict[str, bytes] = {}
-    for part in parts:
-        for p in part.pictures:
-            files |= {f"{p.name}.svg": p.svg.encode(), f"{p.name}.png": p.png}
-        for t in part.tables:
-            files |= {
-                f"{t.name}.md": as_bytes(markdown(t)),
-                f"{t.name}.csv": as_bytes(csv_text(t)),
-            }
-    return replace_report(
-        out, files, as_bytes(page(groups, parts, headline(groups), left_out + notes))
-    )
+    for section in sections:
+        for picture in section.pictures:
+            files[f"{picture.name}.svg"] = picture.svg.encode()
+            files[f"{picture.name}.png"] = picture.png
+        for table in section.tables:
+            files[f"{table.name}.md"] = encode(markdown(table))
+            files[f"{table.name}.csv"] = encode(csv_text(table))
+    page = html_page(groups, sections, headlines(groups), notes + group_notes)
+    return replace_report(out, files, encode(page))
 
 
 def compare(paths: list[Path], target: float | None = None) -> str:
-    """The short form, for a terminal: a line a group."""
+    """Return a short comparison of all runs in or below `paths`, one line per group."""
     from .groups import group_runs
-    from .result_tables import short
+    from .result_tables import overview_table
     from .runs import load_runs
     from .tables import plain_text
 
-    check(target)
-    runs, left_out = load_runs(paths)
-    groups, notes = group_runs(runs)
-    return "\n".join([plain_text(short(groups, target)), *left_out, *notes])
+    check_target(target)
+    runs, notes = load_runs(paths)
+    groups, group_notes = group_runs(runs)
+    return "\n".join([plain_text(overview_table(groups, target)), *notes, *group_notes])
 
 
-def as_bytes(text: str) -> bytes:
-    """A folder may have a name that is no text."""
+def encode(text: str) -> bytes:
+    """Return text in UTF-8; folder names that are not valid text are replaced by `?`."""
     return text.encode(errors="replace")
 
 
-def check(target: float | None) -> None:
+def check_target(target: float | None) -> None:
+    """Check that the target accuracy is a share."""
     if target is not None and not (math.isfinite(target) and 0 < target <= 1):
         raise InputError(
-            f"the target accuracy is a share above 0 and at most 1, such as 0.65, not {target:g}"
+            f"the target accuracy must be above 0 and at most 1, such as 0.65, got {target:g}"
         )

@@ -1,4 +1,4 @@
-"""Figures over rounds: accuracy and drift, a line a group."""
+"""Figures over rounds: test accuracy and drift, one line per group."""
 
 from typing import TYPE_CHECKING
 
@@ -6,123 +6,135 @@ import numpy as np
 
 from .groups import SMALL_SCALE, Group
 from .rendering import Picture, render
-from .statistics import Floats, band, drifts, final
-from .style import figure_style, integer_ticks, legend, line_style, marker_style, new_figure
+from .statistics import Floats, drift_curves, final_accuracy, mean_std_curves
+from .style import colour, figure_style, integer_ticks, legend, line_style, marker_style, new_figure
 from .tables import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def subtitle(groups: list[Group]) -> str:
-    """The setting of a panel, and the mark of reduced runs."""
-    parts = list(dict.fromkeys(g.dataset for g in groups))
-    shared = {g.setting for g in groups if g.federated}
-    if len(shared) == 1:
-        parts += [word for word in shared.pop().split() if "=" in word]
-    return " · ".join(parts + ([SMALL_SCALE] if any(g.small for g in groups) else []))
+def describe_setting(groups: list[Group]) -> str:
+    """Return the subtitle of a figure: dataset, shared setting, and whether runs are small."""
+    parts = list(dict.fromkeys(group.dataset for group in groups))
+    settings = {group.setting for group in groups if group.federated}
+    if len(settings) == 1:
+        parts += [word for word in settings.pop().split() if "=" in word]
+    if any(group.small for group in groups):
+        parts.append(SMALL_SCALE)
+    return " · ".join(parts)
 
 
-def seeds_of(g: Group) -> str:
-    return f"{len(g.runs)} seed{'s' if len(g.runs) > 1 else ''}"
+def seed_count(group: Group) -> str:
+    """Return the number of seeds in words, such as `3 seeds`."""
+    count = len(group.runs)
+    return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
-def short_label(g: Group, groups: list[Group]) -> str:
-    """Without the setting where the figure's subtitle says it for all."""
-    return g.method if len({other.setting for other in groups if other.federated}) == 1 else g.label
+def short_label(group: Group, groups: list[Group]) -> str:
+    """Return the label without the setting if the subtitle of the figure states it for all."""
+    settings = {other.setting for other in groups if other.federated}
+    return group.method if len(settings) == 1 else group.label
 
 
-def curve(axes: "Axes", name: str, g: Group, mean: Floats, deviation: Floats, label: str) -> None:
+def height(groups: list[Group]) -> float:
+    """Return the height of a figure with one legend entry per group, in inches."""
+    return 3.3 + 0.1 * len(groups)
+
+
+def draw_curve(
+    axes: "Axes", gid: str, group: Group, curve: tuple[Floats, Floats], *, label: str
+) -> None:
+    """Draw the mean as a line and the standard deviation as a band around it."""
+    mean, std = curve
     rounds = np.arange(1, len(mean) + 1)
-    if deviation.any():
-        there, back = mean - deviation, (mean + deviation)[::-1]
-        around = np.append(rounds, rounds[::-1]), np.append(there, back)
-        axes.fill(*around, color=line_style(g.style)["color"], alpha=0.16, lw=0, gid=f"{name}-band")
-    every = (g.style % 5, max(1, len(mean) // 8)) if len(mean) > 8 else 1
-    axes.plot(
-        rounds,
-        mean,
-        label=label,
-        gid=name,
-        markevery=every,
-        **line_style(g.style) | marker_style(g.style),
-    )
+    if std.any():
+        x = np.append(rounds, rounds[::-1])
+        y = np.append(mean - std, (mean + std)[::-1])
+        axes.fill(x, y, color=colour(group.style), alpha=0.16, lw=0, gid=f"{gid}-band")
+    few_rounds = len(mean) <= 8
+    markers = 1 if few_rounds else (group.style % 5, max(1, len(mean) // 8))
+    style = line_style(group.style) | marker_style(group.style)
+    axes.plot(rounds, mean, label=label, gid=gid, markevery=markers, **style)
 
 
-def level(axes: "Axes", name: str, g: Group, mean: float, label: str) -> None:
-    """Where nothing is federated there are no rounds to compare: the final value, across."""
-    axes.axhline(mean, label=label, gid=name, **line_style(g.style))
+def draw_level(axes: "Axes", gid: str, group: Group, label: str) -> None:
+    """Draw the final accuracy of a group without federation, which has no rounds to compare."""
+    accuracy = 100 * final_accuracy(group).mean
+    axes.axhline(accuracy, label=label, gid=gid, **line_style(group.style))
 
 
-def accuracy_curves(name: str, groups: list[Group], where: str = "", since: int = 1) -> Picture:
-    """`where`: a subtitle other than the setting the groups share. `since`: the first round to show, so that the last
-    points can be told apart."""
+def accuracy_curves(
+    name: str, groups: list[Group], subtitle: str = "", first_round: int = 1
+) -> Picture:
+    """Return a figure of test accuracy over rounds.
+
+    `subtitle` replaces the setting that the groups share. `first_round` cuts off the rounds before
+    it, so that the last ones can be told apart.
+    """
     with figure_style():
-        figure, axes = new_figure(
-            "Test accuracy", where or subtitle(groups), height=3.3 + 0.1 * len(groups)
-        )
-        for k, g in enumerate(groups):
-            if g.federated:
-                mean, deviation = band(100 * g.series("accuracy"))
-                curve(
-                    axes,
-                    f"line-{k}",
-                    g,
-                    mean,
-                    deviation,
-                    f"{short_label(g, groups)}, {seeds_of(g)}",
-                )
+        subtitle = subtitle or describe_setting(groups)
+        figure, axes = new_figure("Test accuracy", subtitle, height=height(groups))
+        for k, group in enumerate(groups):
+            label = short_label(group, groups)
+            if group.federated:
+                curve = mean_std_curves(100 * group.metric_matrix("accuracy"))
+                label = f"{label}, {seed_count(group)}"
+                draw_curve(axes, f"line-{k}", group, curve, label=label)
             else:
-                level(
-                    axes,
-                    f"line-{k}",
-                    g,
-                    100 * final(g).mean,
-                    f"{short_label(g, groups)}, final, {seeds_of(g)}",
-                )
+                draw_level(axes, f"line-{k}", group, f"{label}, final, {seed_count(group)}")
         axes.set(xlabel="round", ylabel="test accuracy, %")
         axes.margins(x=0.02)
-        if since > 1:
-            late = np.concatenate(
-                [100 * g.series("accuracy")[:, since - 1 :].ravel() for g in groups if g.federated]
-            )
-            axes.set(xlim=(since, None), ylim=(np.nanmin(late) - 0.3, np.nanmax(late) + 0.3))
+        if first_round > 1:
+            cut_off_rounds(axes, groups, first_round)
         integer_ticks(axes)
         legend(figure, axes)
-        said = "Test accuracy after each round: the mean over seeds, with the deviation over seeds as a band"
-        said += (
-            "; what is not federated is a level line."
-            if not all(g.federated for g in groups)
-            else "."
+        caption = (
+            "Test accuracy after each round: mean (line) ± standard deviation (band) over seeds."
         )
-        shown = f" from {since} on" if since > 1 else ""
-        ends = ", ".join(f"{g.label} {percent(final(g).mean)} %" for g in groups)
-        return render(
-            name,
-            figure,
-            said,
-            f"Line chart of test accuracy over rounds{shown}. At the end: {ends}.",
-        )
+        if not all(group.federated for group in groups):
+            caption += " Methods without federation are shown as a horizontal line."
+        shown = f" from {first_round} on" if first_round > 1 else ""
+        values = [f"{group.label} {percent(final_accuracy(group).mean)} %" for group in groups]
+        alt = f"Line chart of test accuracy over rounds{shown}. At the end: {', '.join(values)}."
+        return render(name, figure, caption, alt)
 
 
-def drift(name: str, groups: list[Group]) -> Picture | None:
-    there = [(g, found) for g in groups if g.federated and (found := drifts(g)) is not None]
-    if not there:
+def cut_off_rounds(axes: "Axes", groups: list[Group], first_round: int) -> None:
+    """Limit both axes to the rounds from `first_round` on."""
+    late = [
+        100 * group.metric_matrix("accuracy")[:, first_round - 1 :].ravel()
+        for group in groups
+        if group.federated
+    ]
+    values = np.concatenate(late)
+    limits = (np.nanmin(values) - 0.3, np.nanmax(values) + 0.3)
+    axes.set(xlim=(first_round, None), ylim=limits)
+
+
+def drift_figure(name: str, groups: list[Group]) -> Picture | None:
+    """Return a figure of the drift of the parties over rounds; None if it was not recorded."""
+    curves = []
+    for group in groups:
+        curve = drift_curves(group) if group.federated else None
+        if curve is not None:
+            curves.append((group, curve))
+    if not curves:
         return None
     with figure_style():
-        figure, axes = new_figure(
-            "Drift of the parties", subtitle(groups), height=3.3 + 0.1 * len(groups)
-        )
-        for k, (g, (mean, deviation)) in enumerate(there):
-            curve(axes, f"line-{k}", g, mean, deviation, short_label(g, groups))
+        subtitle = describe_setting(groups)
+        figure, axes = new_figure("Drift of the parties", subtitle, height=height(groups))
+        for k, (group, curve) in enumerate(curves):
+            draw_curve(axes, f"line-{k}", group, curve, label=short_label(group, groups))
         axes.set(xlabel="round", ylabel="distance ||w_i - w||")
         axes.margins(x=0.02)
         integer_ticks(axes)
         axes.set_ylim(bottom=0)
         legend(figure, axes)
-        said = "How far local training moves a party's model from the global one it started from: "
-        said += "mean over parties and seeds, with their deviation as a band."
-        ends = ", ".join(f"{g.label} {mean[-1]:.3g}" for g, (mean, _) in there)
-        return render(
-            name, figure, said, f"Line chart of mean drift over rounds. In the last round: {ends}."
+        caption = (
+            "Distance between a party's model after local training and the global model it started "
+            "from: mean (line) ± standard deviation (band) over parties and seeds."
         )
+        values = [f"{group.label} {mean[-1]:.3g}" for group, (mean, _) in curves]
+        alt = f"Line chart of mean drift over rounds. In the last round: {', '.join(values)}."
+        return render(name, figure, caption, alt)

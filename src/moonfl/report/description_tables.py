@@ -1,148 +1,191 @@
-"""The tables that describe runs: settings with their differences, choices, classes, parties."""
+"""The tables that describe runs: settings, implementation choices, folders, classes, parties."""
 
 from collections import Counter
 
-from .groups import PLACE, Group
+from .groups import IGNORED, Group
 from .labels import format_value
-from .result_tables import titled
+from .result_tables import mark_small
 from .runs import Run
-from .statistics import confusion, held_out, party_values
+from .statistics import confusion_shares, held_out_accuracy, party_metric
 from .tables import Column, Table, integer, percent, significant_digits
 
 
-def everything(g: Group) -> dict[str, str]:
-    """Settings and versions as text; what the runs of the group differ in stands side by side."""
-    found: dict[str, dict[str, None]] = {}
-    for run in g.runs:
-        values = {k: v for k, v in run.settings.items() if k not in PLACE}
-        for key, value in (values | {f"versions.{k}": v for k, v in run.versions.items()}).items():
-            found.setdefault(key, {})[format_value(value)] = None
-    return {key: ", ".join(values) for key, values in found.items()}
+def settings_and_versions(group: Group) -> dict[str, str]:
+    """Return all settings and versions of a group as text; different values are all listed."""
+    values: dict[str, dict[str, None]] = {}
+    for run in group.runs:
+        items = {key: value for key, value in run.settings.items() if key not in IGNORED}
+        items |= {f"versions.{name}": version for name, version in run.versions.items()}
+        for key, value in items.items():
+            values.setdefault(key, {})[format_value(value)] = None
+    return {key: ", ".join(texts) for key, texts in values.items()}
 
 
-def settings(groups: list[Group]) -> list[Table]:
-    """What differs, a row a group, the unusual value marked; and what is the same in all."""
-    texts = [everything(g) for g in groups]
+def settings_tables(groups: list[Group]) -> list[Table]:
+    """Return the table of settings that differ, if any do, and that of the equal ones."""
+    texts = [settings_and_versions(group) for group in groups]
     keys = list(dict.fromkeys(key for text in texts for key in text))
-    differ = [key for key in keys if len({text.get(key) for text in texts}) > 1]
+    different = [key for key in keys if len({text.get(key) for text in texts}) > 1]
     tables = []
-    if differ:
-        rows, marked = [], set()
-        common = {key: Counter(text.get(key) for text in texts).most_common(1)[0] for key in differ}
-        usual = {key: value for key, (value, times) in common.items() if times > 1}
-        for i, (g, text) in enumerate(zip(groups, texts, strict=True)):
-            rows.append((g.label, ", ".join(map(str, g.seeds)), *(text.get(key) for key in differ)))
-            marked |= {
-                (i, k + 2)
-                for k, key in enumerate(differ)
-                if text.get(key) not in (usual.get(key), None)
-            }
-        columns = (Column("method"), Column("seeds"), *map(Column, differ))
-        note = "Marked: not the most common value of its column."
-        tables.append(
-            Table(
-                "settings-different",
-                titled("Settings that differ", groups),
-                columns,
-                rows,
-                note,
-                frozenset(marked),
-            )
-        )
-    same = [(key, texts[0][key]) for key in keys if key not in differ]
-    title = titled("Settings that are the same in all runs", groups)
+    if different:
+        tables.append(different_settings(groups, texts, different))
+    equal = [(key, texts[0][key]) for key in keys if key not in different]
     tables.append(
         Table(
-            "settings-same",
-            title,
-            (Column("setting"), Column("value")),
-            list(same),
-            folded=bool(differ),
+            name="settings-same",
+            title=mark_small("Settings that are equal in all runs", groups),
+            columns=(Column("setting"), Column("value")),
+            rows=list(equal),
+            folded=bool(different),
         )
     )
     return tables
 
 
-def choices(groups: list[Group]) -> Table | None:
-    """What the runs do where implementations differ; a text that several groups share stands once."""
-    made: dict[tuple[str, str], list[str]] = {}
-    for g in groups:
-        for key, text in g.runs[0].choices.items():
-            made.setdefault((key, text), []).append(g.label)
-    rows = [
-        (key, text, "all" if len(who) == len(groups) else ", ".join(who))
-        for (key, text), who in sorted(made.items())
-    ]
-    columns = (Column("question"), Column("choice"), Column("made by"))
-    return (
-        Table(
-            "choices",
-            titled("Choices where implementations differ", groups),
-            columns,
-            rows,
-            folded=True,
-        )
-        if rows
-        else None
-    )
-
-
-def done(run: Run) -> str:
-    how = ", stopped early" if run.stopped_early else ", diverged" if run.diverged else ""
-    return f"{len(run.rounds)} of {run.settings['rounds']}{how}"
-
-
-def sources(groups: list[Group]) -> Table:
-    rows = [(g.label, run.seed, done(run), str(run.path)) for g in groups for run in g.runs]
-    columns = (Column("method"), Column("seed", integer), Column("rounds done"), Column("folder"))
-    return Table("runs", titled("Runs", groups), columns, rows, folded=True)
-
-
-def per_class(groups: list[Group]) -> list[Table]:
-    """One table for each set of classes; a row a class."""
-    sets: dict[tuple[str, ...], list[Group]] = {}
-    for g in groups:
-        shares = confusion(g)
-        if shares is not None:
-            sets.setdefault(tuple(g.class_names(len(shares))), []).append(g)
-    tables = []
-    for number, (names, there) in enumerate(sets.items(), 1):
-        diagonals = [shares.diagonal() for g in there if (shares := confusion(g)) is not None]
-        rows = [(name, *(float(d[k]) for d in diagonals)) for k, name in enumerate(names)]
-        columns = (Column("class"), *(Column(f"{g.label}, %", percent) for g in there))
-        note = "Share of the test samples of a class that are recognised, over all seeds."
-        name = "classes" if len(sets) == 1 else f"classes-{number}"
-        tables.append(
-            Table(name, titled("Accuracy per class", there), columns, rows, note, folded=True)
-        )
-    return tables
-
-
-def per_party(groups: list[Group]) -> Table | None:
+def different_settings(groups: list[Group], texts: list[dict[str, str]], keys: list[str]) -> Table:
+    """Return the table of settings that differ, one row per group, with unusual values marked."""
+    common = {key: most_common_value(key, texts) for key in keys}
     rows = []
-    for g in groups:
-        facts = [party_values(g, key) for key in ("samples", "accuracy", "distance", "similarity")]
-        facts.insert(2, held_out(g))
-        parties = sorted({party for values in facts for party in values})
-        rows += [
-            (g.label, g.party(party), *(values.get(party) for values in facts)) for party in parties
+    marked = set()
+    for i, (group, text) in enumerate(zip(groups, texts, strict=True)):
+        seeds = ", ".join(map(str, group.seeds))
+        rows.append((group.label, seeds, *(text.get(key) for key in keys)))
+        for k, key in enumerate(keys, 2):  # after the columns method and seeds
+            if text.get(key) not in (common[key], None):
+                marked.add((i, k))
+    return Table(
+        name="settings-different",
+        title=mark_small("Settings that differ", groups),
+        columns=(Column("method"), Column("seeds"), *map(Column, keys)),
+        rows=rows,
+        note="Marked values differ from the most common value of their column.",
+        marked=frozenset(marked),
+    )
+
+
+def most_common_value(key: str, texts: list[dict[str, str]]) -> str | None:
+    """Return the most common value of a setting; None if no two groups share one."""
+    value, count = Counter(text.get(key) for text in texts).most_common(1)[0]
+    return value if count > 1 else None
+
+
+def choices_table(groups: list[Group]) -> Table | None:
+    """Return the table of implementation choices; None if no run recorded them."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        for key, text in group.runs[0].choices.items():
+            labels.setdefault((key, text), []).append(group.label)
+    if not labels:
+        return None
+    rows = []
+    for (key, text), methods in sorted(labels.items()):
+        rows.append((key, text, "all" if len(methods) == len(groups) else ", ".join(methods)))
+    return Table(
+        name="choices",
+        title=mark_small("Implementation choices", groups),
+        columns=(Column("question"), Column("choice"), Column("used by")),
+        rows=rows,
+        folded=True,
+    )
+
+
+def describe_rounds(run: Run) -> str:
+    """Return how many rounds a run has, and why not all."""
+    status = ""
+    if run.stopped_early:
+        status = ", stopped early"
+    elif run.diverged:
+        status = ", diverged"
+    return f"{len(run.rounds)} of {run.settings['rounds']}{status}"
+
+
+def runs_table(groups: list[Group]) -> Table:
+    """Return the table of all runs with their directories."""
+    rows = []
+    for group in groups:
+        for run in group.runs:
+            rows.append((group.label, run.seed, describe_rounds(run), str(run.path)))
+    return Table(
+        name="runs",
+        title=mark_small("Runs", groups),
+        columns=(
+            Column("method"),
+            Column("seed", integer),
+            Column("finished rounds"),
+            Column("folder"),
+        ),
+        rows=rows,
+        folded=True,
+    )
+
+
+def class_tables(groups: list[Group]) -> list[Table]:
+    """Return the tables of accuracy per class, one for each set of classes."""
+    diagonals: dict[tuple[str, ...], list[tuple[Group, list[float]]]] = {}
+    for group in groups:
+        shares = confusion_shares(group)
+        if shares is not None:
+            names = tuple(group.class_names(len(shares)))
+            diagonals.setdefault(names, []).append((group, shares.diagonal().tolist()))
+    tables = []
+    for number, (names, entries) in enumerate(diagonals.items(), 1):
+        members = [group for group, _ in entries]
+        rows = [
+            (name, *(accuracies[k] for _, accuracies in entries)) for k, name in enumerate(names)
         ]
-    columns = (
-        Column("method"),
-        Column("party"),
-        Column("samples", integer),
-        Column("accuracy on its own data, %", percent),
-        Column("on what it holds out, %", percent),
-        Column("distance", significant_digits),
-        Column("similarity", significant_digits),
-    )
-    note = "After the last round, mean over seeds: the final global model on the party's training data, and on test "
-    note += "samples that the party holds out, where it does; the distance "
-    note += (
-        "||w_i - w|| of its last local model; the mean cosine of both models' representations z."
-    )
-    return (
-        Table("parties", titled("Parties", groups), columns, rows, note, folded=True)
-        if rows
-        else None
+        tables.append(
+            Table(
+                name="classes" if len(diagonals) == 1 else f"classes-{number}",
+                title=mark_small("Accuracy per class", members),
+                columns=(
+                    Column("class"),
+                    *(Column(f"{group.label}, %", percent) for group in members),
+                ),
+                rows=rows,
+                note=(
+                    "Percentage of the test samples of a class that are classified correctly, over "
+                    "all seeds."
+                ),
+                folded=True,
+            )
+        )
+    return tables
+
+
+def party_table(groups: list[Group]) -> Table | None:
+    """Return the table of metrics per party after the last round; None if none were recorded."""
+    rows = []
+    for group in groups:
+        metrics = [
+            party_metric(group, "samples"),
+            party_metric(group, "accuracy"),
+            held_out_accuracy(group),
+            party_metric(group, "distance"),
+            party_metric(group, "similarity"),
+        ]
+        for party in sorted({party for values in metrics for party in values}):
+            cells = [values.get(party) for values in metrics]
+            rows.append((group.label, group.party_name(party), *cells))
+    if not rows:
+        return None
+    return Table(
+        name="parties",
+        title=mark_small("Parties", groups),
+        columns=(
+            Column("method"),
+            Column("party"),
+            Column("samples", integer),
+            Column("accuracy on training data, %", percent),
+            Column("held-out accuracy, %", percent),
+            Column("distance", significant_digits),
+            Column("similarity", significant_digits),
+        ),
+        rows=rows,
+        note=(
+            "After the last round, mean over seeds. Accuracies are those of the final global model "
+            "on the party's training data and on the test samples that the party holds out. "
+            "Distance is ||w_i - w|| of the party's last local model; similarity is the mean "
+            "cosine of the representations z of both models."
+        ),
+        folded=True,
     )

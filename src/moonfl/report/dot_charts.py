@@ -1,15 +1,26 @@
-"""Figures of one value a name: groups, classes or parties down the side, values across."""
+"""Dot and bar charts: groups, classes or parties on the left, their values to the right."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .comparisons import baseline
-from .curves import short_label, subtitle
+from .curves import describe_setting, short_label
 from .groups import Group
 from .rendering import Picture, render
-from .statistics import confusion, final, finals, held_out, party_values, per_round, reach
+from .statistics import (
+    confusion_shares,
+    final_accuracies,
+    final_accuracy,
+    held_out_accuracy,
+    metric_per_round,
+    party_metric,
+    reach_by_seed,
+)
 from .style import (
-    COLOURS,
     INK,
+    colour,
     figure_style,
     integer_ticks,
     label_rows,
@@ -18,202 +29,268 @@ from .style import (
     marker_style,
     new_figure,
 )
-from .tables import percent, significant_digits
+from .tables import MeanStd, percent, significant_digits
 
-MANY = 24  # names that fit down one side
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_ROWS = 24  # names that fit on the left side
 
 
-def tall(names: int) -> float:
-    return 1.35 + 0.27 * names
+@dataclass(frozen=True)
+class PartyChart:
+    """The texts of a chart of one value per party."""
+
+    title: str
+    axis: str
+    caption: str
+    in_percent: bool = False
 
 
-def final_accuracy(name: str, groups: list[Group]) -> Picture:
+PARTY_CHARTS = {
+    "accuracy": PartyChart(
+        title="Accuracy per party",
+        axis="accuracy on the party's training data, %",
+        caption=(
+            "Accuracy of the final global model on each party's training data, mean over seeds."
+        ),
+        in_percent=True,
+    ),
+    "held-out": PartyChart(
+        title="Held-out accuracy per party",
+        axis="accuracy on the party's held-out samples, %",
+        caption=(
+            "Accuracy of the final global model on the test samples that each party holds out, "
+            "mean over seeds."
+        ),
+        in_percent=True,
+    ),
+    "distance": PartyChart(
+        title="Distance per party",
+        axis="distance ||w_i - w||",
+        caption=(
+            "Distance between each party's last local model and the global model, mean over seeds."
+        ),
+    ),
+    "similarity": PartyChart(
+        title="Similarity of representations",
+        axis="mean cosine of z and z_glob",
+        caption=(
+            "Mean cosine similarity of the representations of test samples under each party's last "
+            "local model and the global model, mean over seeds; 1 means equal directions."
+        ),
+    ),
+}
+
+
+def height(rows: int) -> float:
+    """Return the height of a chart with this many rows, in inches."""
+    return 1.35 + 0.27 * rows
+
+
+def annotate(axes: "Axes", text: str, x: float, row: int) -> None:
+    """Write a text to the right of a bar."""
+    offset = (6, 0)
+    axes.annotate(text, (x, row), offset, textcoords="offset points", va="center", fontsize=8)
+
+
+def final_accuracy_chart(name: str, groups: list[Group]) -> Picture:
+    """Return a chart of the final test accuracy of every group."""
     with figure_style():
-        figure, axes = new_figure("Final test accuracy", subtitle(groups), tall(len(groups)))
-        for k, g in enumerate(groups):
-            mean_std = final(g)
-            axes.plot(
-                100 * finals(g), [k] * len(g.runs), ls="", marker="|", ms=9, color=INK, alpha=0.5
-            )
-            error = 100 * mean_std.std if mean_std.std is not None else None
-            axes.errorbar(
-                100 * mean_std.mean, k, xerr=error, capsize=3, ms=7, **marker_style(g.style)
-            )
-        label_rows(axes, [f"{short_label(g, groups)} ({len(g.runs)})" for g in groups])
+        subtitle = describe_setting(groups)
+        figure, axes = new_figure("Final test accuracy", subtitle, height(len(groups)))
+        for k, group in enumerate(groups):
+            by_seed = 100 * final_accuracies(group)
+            axes.plot(by_seed, [k] * len(by_seed), ls="", marker="|", ms=9, color=INK, alpha=0.5)
+            accuracy = final_accuracy(group)
+            error = None if accuracy.std is None else 100 * accuracy.std
+            style = marker_style(group.style)
+            axes.errorbar(100 * accuracy.mean, k, xerr=error, capsize=3, ms=7, **style)
+        label_rows(axes, [f"{short_label(group, groups)} ({len(group.runs)})" for group in groups])
         axes.set_xlabel("test accuracy after the last round, %")
         axes.margins(x=0.08)
-        said = "Test accuracy of the last round: mean and deviation over seeds (their number in brackets); "
-        said += "each short stroke is a seed."
-        ends = ", ".join(f"{g.label} {percent(final(g).mean)} %" for g in groups)
-        return render(name, figure, said, f"Dot chart of final test accuracy: {ends}.")
+        caption = (
+            "Test accuracy after the last round: mean ± standard deviation over seeds (number of "
+            "seeds in parentheses). Each short vertical line is one seed."
+        )
+        values = [f"{group.label} {percent(final_accuracy(group).mean)} %" for group in groups]
+        return render(
+            name, figure, caption, f"Dot chart of final test accuracy: {', '.join(values)}."
+        )
 
 
-def to_target(name: str, groups: list[Group], target: float) -> Picture | None:
-    groups = [g for g in groups if g.federated]
+def target_chart(name: str, groups: list[Group], target: float) -> Picture | None:
+    """Return a chart of the rounds to a target accuracy; None without federated groups."""
+    groups = [group for group in groups if group.federated]
     if not groups:
         return None
     with figure_style():
-        figure, axes = new_figure(
-            f"Rounds to {percent(target)} % accuracy", subtitle(groups), tall(len(groups))
-        )
-        ends = []
-        for k, g in enumerate(groups):
-            rounds = [hit.round for hit in reach(g, target) if hit]
-            missed = len(g.runs) - len(rounds)
-            if rounds:
-                mean = float(np.mean(rounds))
-                axes.barh(k, mean, height=0.5, color=COLOURS[g.style % len(COLOURS)], alpha=0.25)
-                axes.plot(
-                    rounds, [k] * len(rounds), ls="", ms=6, alpha=0.9, **marker_style(g.style)
-                )
-            if missed:
-                where = max(rounds, default=0)
-                axes.annotate(
-                    f"{missed} of {len(g.runs)} not reached",
-                    (where, k),
-                    (6, 0),
-                    textcoords="offset points",
-                    va="center",
-                    fontsize=8,
-                )
-            ends.append(f"{g.label} {', '.join(map(str, rounds)) or 'not reached'}")
-        label_rows(axes, [short_label(g, groups) for g in groups])
-        axes.set_xlim(0, max(len(run.rounds) for g in groups for run in g.runs) * 1.04)
+        title = f"Rounds to {percent(target)} % accuracy"
+        figure, axes = new_figure(title, describe_setting(groups), height(len(groups)))
+        values = []
+        for k, group in enumerate(groups):
+            rounds = [hit.round for hit in reach_by_seed(group, target) if hit]
+            draw_rounds(axes, k, group, rounds)
+            values.append(f"{group.label} {', '.join(map(str, rounds)) or 'not reached'}")
+        label_rows(axes, [short_label(group, groups) for group in groups])
+        longest = max(len(run.rounds) for group in groups for run in group.runs)
+        axes.set_xlim(0, longest * 1.04)
         axes.set_xlabel("rounds")
         integer_ticks(axes)
-        said = f"The first round with a test accuracy of {percent(target)} % or more: a mark a seed, the bar is the mean "
-        said += "of the seeds that reach it."
-        return render(name, figure, said, f"Bar chart of rounds to the target: {'; '.join(ends)}.")
+        caption = (
+            f"First round with a test accuracy of at least {percent(target)} %: one marker per "
+            "seed; the bar is the mean over the seeds that reach it."
+        )
+        return render(
+            name, figure, caption, f"Bar chart of rounds to the target: {'; '.join(values)}."
+        )
 
 
-def cost(name: str, groups: list[Group]) -> Picture | None:
-    there = [
-        (g, found)
-        for g in groups
-        if g.federated and (found := per_round(g, "cpu_seconds")) is not None
-    ]
-    if not there:
+def draw_rounds(axes: "Axes", row: int, group: Group, rounds: list[int]) -> None:
+    """Draw the rounds to the target of the seeds that reach it, and count the others."""
+    if rounds:
+        mean = float(np.mean(rounds))
+        axes.barh(row, mean, height=0.5, color=colour(group.style), alpha=0.25)
+        style = marker_style(group.style)
+        axes.plot(rounds, [row] * len(rounds), ls="", ms=6, alpha=0.9, **style)
+    missed = len(group.runs) - len(rounds)
+    if missed:
+        text = f"{missed} of {len(group.runs)} not reached"
+        annotate(axes, text, max(rounds, default=0), row)
+
+
+def cost_chart(name: str, groups: list[Group]) -> Picture | None:
+    """Return a chart of CPU seconds per round; None if they were not recorded."""
+    costs: list[tuple[Group, MeanStd]] = []
+    for group in groups:
+        cost = metric_per_round(group, "cpu_seconds") if group.federated else None
+        if cost is not None:
+            costs.append((group, cost))
+    if not costs:
         return None
     with figure_style():
-        figure, axes = new_figure("Processor seconds a round", subtitle(groups), tall(len(there)))
-        for k, (g, mean_std) in enumerate(there):
+        subtitle = describe_setting(groups)
+        figure, axes = new_figure("CPU seconds per round", subtitle, height(len(costs)))
+        for k, (group, cost) in enumerate(costs):
             axes.barh(
                 k,
-                mean_std.mean,
+                cost.mean,
                 height=0.55,
-                color=COLOURS[g.style % len(COLOURS)],
-                xerr=mean_std.std,
+                color=colour(group.style),
+                xerr=cost.std,
                 ecolor=INK,
                 error_kw={"elinewidth": 0.8},
             )
-            base = baseline(g, groups)
-            before = per_round(base, "cpu_seconds") if base else None
-            times = (
-                f" = {mean_std.mean / before.mean:.2f} × FedAvg" if before and before.mean else ""
-            )
-            axes.annotate(
-                significant_digits(mean_std.mean) + times,
-                (mean_std.mean + (mean_std.std or 0), k),
-                (5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
-        label_rows(axes, [short_label(g, groups) for g, _ in there])
-        axes.set_xlim(0, 1.45 * max(mean_std.mean for _, mean_std in there) or 1)
-        axes.set_xlabel("seconds")
-        ends = ", ".join(
-            f"{g.label} {significant_digits(mean_std.mean)} s" for g, mean_std in there
+            text = significant_digits(cost.mean) + relative_cost(group, groups, cost)
+            annotate(axes, text, cost.mean + (cost.std or 0), k)
+        label_rows(axes, [short_label(group, groups) for group, _ in costs])
+        axes.set_xlim(0, 1.45 * max(cost.mean for _, cost in costs) or 1)
+        axes.set_xlabel("CPU seconds")
+        caption = (
+            "CPU seconds per round, summed over the parties: mean ± standard deviation over seeds."
         )
-        said = "Processor time of a round, summed over its parties: mean and deviation over seeds."
-        return render(name, figure, said, f"Bar chart of processor seconds a round: {ends}.")
+        values = [f"{group.label} {significant_digits(cost.mean)} s" for group, cost in costs]
+        return render(
+            name, figure, caption, f"Bar chart of CPU seconds per round: {', '.join(values)}."
+        )
 
 
-def compare(
-    name: str, groups: list[Group], title: str, what: str, values: list[dict[str, float]], said: str
+def relative_cost(group: Group, groups: list[Group], cost: MeanStd) -> str:
+    """Return the cost relative to FedAvg's as text; empty if there is no FedAvg to compare."""
+    base = baseline(group, groups)
+    base_cost = metric_per_round(base, "cpu_seconds") if base else None
+    if base_cost is None or not base_cost.mean:
+        return ""
+    return f" = {cost.mean / base_cost.mean:.2f} × FedAvg"
+
+
+@dataclass(frozen=True)
+class Series:
+    """The values of one group by the name of a class or party."""
+
+    group: Group
+    values: dict[str, float]
+
+
+def comparison_chart(
+    name: str, series: list[Series], *, title: str, axis: str, caption: str
 ) -> Picture | None:
-    """A mark a group on each name; where there are too many names, the sorted values as a curve."""
-    there = [(g, v) for g, v in zip(groups, values, strict=True) if v]
-    if not there:
+    """Return a chart with one marker per group and name.
+
+    If there are more than MAX_ROWS names, it shows the sorted values of each group as a line.
+    """
+    groups = [entry.group for entry in series]
+    series = [entry for entry in series if entry.values]
+    if not series:
         return None
-    names = list(dict.fromkeys(key for _, v in there for key in v))
+    names = list(dict.fromkeys(key for entry in series for key in entry.values))
+    sort_values = len(names) > MAX_ROWS
     with figure_style():
-        many = len(names) > MANY
-        figure, axes = new_figure(
-            title, subtitle(groups), 3.4 if many else tall(len(names)) + 0.12 * len(there)
-        )
-        for g, found in there:
-            if many:
-                axes.plot(
-                    range(1, len(found) + 1),
-                    sorted(found.values()),
-                    label=short_label(g, groups),
-                    **line_style(g.style),
-                )
+        tall = 3.4 if sort_values else height(len(names)) + 0.12 * len(series)
+        figure, axes = new_figure(title, describe_setting(groups), tall)
+        for entry in series:
+            label = short_label(entry.group, groups)
+            if sort_values:
+                draw_sorted(axes, entry, label)
             else:
-                rows = [names.index(key) for key in found]
-                axes.plot(
-                    list(found.values()),
-                    rows,
-                    ls="",
-                    ms=6,
-                    alpha=0.85,
-                    label=short_label(g, groups),
-                    **marker_style(g.style),
-                )
-        if many:
-            axes.set(xlabel="place, from the lowest", ylabel=what)
-            said += f" The {len(names)} values of each method are sorted."
+                draw_markers(axes, entry, names, label)
+        if sort_values:
+            axes.set(xlabel="rank, from the lowest", ylabel=axis)
+            caption += f" The {len(names)} values of each method are sorted."
         else:
             label_rows(axes, names)
             axes.grid(axis="y", visible=True)
-            axes.set_xlabel(what)
+            axes.set_xlabel(axis)
         legend(figure, axes)
-        ends = ", ".join(
-            f"{g.label} from {min(v.values()):.3g} to {max(v.values()):.3g}" for g, v in there
-        )
-        return render(name, figure, said, f"Dot chart, {what}: {ends}.")
+        ranges = [
+            f"{entry.group.label} from {min(entry.values.values()):.3g} "
+            f"to {max(entry.values.values()):.3g}"
+            for entry in series
+        ]
+        return render(name, figure, caption, f"Dot chart, {axis}: {', '.join(ranges)}.")
 
 
-def classes(name: str, groups: list[Group]) -> Picture | None:
-    values = []
-    for g in groups:
-        shares = confusion(g)
-        right = [] if shares is None else [float(share) for share in 100 * shares.diagonal()]
-        values.append(dict(zip(g.class_names(len(right)), right, strict=True)))
-    said = "The share of the test samples of each class that the final model recognises, over all seeds."
-    return compare(
-        name, groups, "Accuracy per class", "test accuracy of the class, %", values, said
+def draw_sorted(axes: "Axes", series: Series, label: str) -> None:
+    """Draw the sorted values of a group as a line."""
+    values = sorted(series.values.values())
+    axes.plot(range(1, len(values) + 1), values, label=label, **line_style(series.group.style))
+
+
+def draw_markers(axes: "Axes", series: Series, names: list[str], label: str) -> None:
+    """Draw a marker for each value of a group in the row of its name."""
+    rows = [names.index(key) for key in series.values]
+    style = marker_style(series.group.style)
+    values = list(series.values.values())
+    axes.plot(values, rows, ls="", ms=6, alpha=0.85, label=label, **style)
+
+
+def class_chart(name: str, groups: list[Group]) -> Picture | None:
+    """Return a chart of the test accuracy of every class; None if it was not recorded."""
+    series = []
+    for group in groups:
+        shares = confusion_shares(group)
+        accuracies = [] if shares is None else (100 * shares.diagonal()).tolist()
+        names = group.class_names(len(accuracies))
+        series.append(Series(group, dict(zip(names, accuracies, strict=True))))
+    return comparison_chart(
+        name,
+        series,
+        title="Accuracy per class",
+        axis="test accuracy of the class, %",
+        caption=(
+            "Percentage of the test samples of each class that the final model classifies "
+            "correctly, over all seeds."
+        ),
     )
 
 
-def parties(name: str, groups: list[Group], key: str) -> Picture | None:
-    """One of the facts that are known per party at the end of a run."""
-    title, what, said = {
-        "accuracy": (
-            "Accuracy per party",
-            "accuracy on the party's own data, %",
-            "The final global model on each party's own training data, mean over seeds.",
-        ),
-        "held-out": (
-            "Accuracy per party, held out",
-            "accuracy on what the party holds out, %",
-            "The final global model on the test samples that each party holds out, mean over seeds.",
-        ),
-        "distance": (
-            "Distance per party",
-            "distance ||w_i - w||",
-            "How far each party's last local model ended from the global one, mean over seeds.",
-        ),
-        "similarity": (
-            "Similarity of representations",
-            "mean cosine of z and z_glob",
-            "How alike the last local and the global model represent test samples; 1 is alike.",
-        ),
-    }[key]
-    factor = 100 if key in ("accuracy", "held-out") else 1
-    found = [held_out(g) if key == "held-out" else party_values(g, key) for g in groups]
-    values = [
-        {g.party(p): factor * v for p, v in of.items()} for g, of in zip(groups, found, strict=True)
-    ]
-    return compare(name, groups, title, what, values, said)
+def party_chart(name: str, groups: list[Group], key: str) -> Picture | None:
+    """Return the chart `key` of PARTY_CHARTS; None if its values were not recorded."""
+    chart = PARTY_CHARTS[key]
+    factor = 100 if chart.in_percent else 1
+    series = []
+    for group in groups:
+        values = held_out_accuracy(group) if key == "held-out" else party_metric(group, key)
+        named = {group.party_name(party): factor * value for party, value in values.items()}
+        series.append(Series(group, named))
+    return comparison_chart(name, series, title=chart.title, axis=chart.axis, caption=chart.caption)

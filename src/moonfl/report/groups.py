@@ -1,4 +1,4 @@
-"""Runs that differ only by their seed form a group."""
+"""Groups: the runs that differ only in their seed, with a label and a line style."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -6,194 +6,242 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .labels import DATASETS, FEDAVG, distinguish, method_labels, order
-from .run_checks import Fact
+from ..runs.schema import RoundRecord
+from .labels import (
+    FEDAVG,
+    dataset_name,
+    method_labels,
+    server_optimizer,
+    setting_labels,
+    sort_key,
+)
+from .run_checks import Settings
 from .runs import Run
 
 SMALL_SCALE = "small scale, not the paper's setting"
-PLACE = ("seed", "data_dir")  # what runs of one group may differ in
-LENGTH = (
-    "rounds",
-    "epochs",
-    "parties",
-    "sample_fraction",
-)  # what differs by nature where nothing is federated
-PANEL = 7  # groups a figure can show together
+IGNORED = ("seed", "data_dir")  # runs of one group may differ in these
+LENGTH = ("rounds", "epochs", "parties", "sample_fraction")  # differ without federation
+MAX_PER_FIGURE = 7  # groups that one figure can show
 
 
 @dataclass(frozen=True)
 class Group:
-    runs: tuple[Run, ...]  # in order of their seeds
+    """Runs that differ only in their seed."""
+
+    runs: tuple[Run, ...]  # sorted by seed
     label: str = ""
     method: str = ""
-    setting: str = ""  # what sets its panel apart from the others
-    style: int = 0
+    setting: str = ""  # the settings that differ from those of other groups
+    style: int = 0  # number of the colour, line style and marker
 
     @property
-    def settings(self) -> Fact:
+    def settings(self) -> Settings:
+        """Return the settings that all runs share."""
         return self.runs[0].settings
 
     @property
     def dataset(self) -> str:
-        """As papers write it."""
-        return DATASETS.get(self.settings["dataset"], str(self.settings["dataset"]))
+        """Return the name of the dataset as papers write it."""
+        return dataset_name(self.settings)
 
     @property
     def seeds(self) -> list[int]:
+        """Return the seeds of the runs."""
         return [run.seed for run in self.runs]
 
     @property
     def length(self) -> int:
-        """Rounds that all of its runs have; after them a mean would be one of fewer seeds."""
+        """Return the number of rounds that all runs have."""
         return min(len(run.rounds) for run in self.runs)
 
     @property
     def finished(self) -> bool:
+        """Return True if all runs are finished."""
         return all(run.finished for run in self.runs)
 
     @property
     def diverged(self) -> bool:
+        """Return True if a run diverged."""
         return any(run.diverged for run in self.runs)
 
     @property
     def federated(self) -> bool:
+        """Return True if the parties trained one model together."""
         return self.runs[0].federated
 
     @property
     def is_fedavg(self) -> bool:
-        return (
-            self.federated
-            and (self.settings["algorithm.name"], self.settings.get("server.name", "average"))
-            == FEDAVG
-        )
+        """Return True for plain FedAvg, the baseline of the other methods."""
+        method = (self.settings["algorithm.name"], server_optimizer(self.settings))
+        return self.federated and method == FEDAVG
 
     @property
     def small(self) -> bool:
+        """Return True for runs at small scale, which must not be taken for the paper's."""
         return self.settings.get("scale") == "small"
 
     @property
     def classes(self) -> list[str]:
-        named = (
-            run.partition["classes"]
-            for run in self.runs
-            if run.partition and "classes" in run.partition
-        )
-        return next(named, [])
+        """Return the names of the classes; empty if no run recorded them."""
+        for run in self.runs:
+            if run.partition is not None:
+                return run.partition.classes
+        return []
 
     def class_names(self, count: int) -> list[str]:
-        """Of `count` classes; numbers where the names are not known, or are those of other data."""
+        """Return names for `count` classes: numbers if there are not as many recorded names."""
         return self.classes if len(self.classes) == count else [str(k) for k in range(count)]
 
-    def party(self, i: int) -> str:
-        """Its name, where parties have any of their own."""
-        names: list[str] = next(
-            (
-                run.partition["names"]
-                for run in self.runs
-                if run.partition and "names" in run.partition
-            ),
-            [],
-        )
-        return names[i] if i < len(names) and names.count(names[i]) == 1 else f"party {i}"
+    def party_name(self, party: int) -> str:
+        """Return the name of a party, or `party 3` if it has none or shares it."""
+        names: list[str] = []
+        for run in self.runs:
+            if run.partition is not None and run.partition.names is not None:
+                names = run.partition.names
+                break
+        if party < len(names) and names.count(names[party]) == 1:
+            return names[party]
+        return f"party {party}"
 
-    def counted(self) -> list[list[Fact]]:
-        """By seed, the rounds that its results are of: all, or while one is unfinished those that every seed has."""
+    def records(self) -> list[list[RoundRecord]]:
+        """Return for each seed the round records that count for results.
+
+        While a run is unfinished, these are the rounds that all seeds have.
+        """
         return [run.rounds if self.finished else run.rounds[: self.length] for run in self.runs]
 
-    def told(self, key: str) -> list[NDArray[np.float64]]:
-        """A fact of each of them, by seed; NaN where it was not recorded."""
-        return [
-            np.array([fact.get(key, np.nan) for fact in rounds], dtype=float)
-            for rounds in self.counted()
-        ]
+    def metric(self, name: str) -> list[NDArray[np.float64]]:
+        """Return for each seed the values of a field of RoundRecord; NaN if it is not recorded."""
+        values = []
+        for records in self.records():
+            recorded = [getattr(record, name) for record in records]
+            values.append(np.array([np.nan if v is None else v for v in recorded], dtype=float))
+        return values
 
-    def series(self, key: str) -> NDArray[np.float64]:
-        """A fact of the rounds that every seed has, [seeds, rounds]."""
-        return np.array([values[: self.length] for values in self.told(key)])
+    def metric_matrix(self, name: str) -> NDArray[np.float64]:
+        """Return the values of a metric [seeds, rounds] in the rounds that all seeds have."""
+        return np.array([values[: self.length] for values in self.metric(name)])
 
-    def family(self, without: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
-        """The settings that are not the method's."""
-        own = ("algorithm.", "server.")
-        kept = (
-            key for key in self.settings if not key.startswith(own) and key not in PLACE + without
-        )
-        return tuple((key, repr(self.settings[key])) for key in sorted(kept))
+    def shared_settings(self, without: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
+        """Return the settings that are not the method's, as a key to compare groups by."""
+        pairs = []
+        for key in sorted(self.settings):
+            of_method = key.startswith(("algorithm.", "server."))
+            if not of_method and key not in IGNORED + without:
+                pairs.append((key, repr(self.settings[key])))
+        return tuple(pairs)
 
 
 def group_runs(runs: list[Run]) -> tuple[list[Group], list[str]]:
-    """The groups, add_prefix and in order, and notes on the runs that do not count."""
-    notes: list[str] = []
-    together: dict[str, dict[int, Run]] = {}
-    for run in sorted(runs, key=lambda run: -len(run.rounds)):
-        seeds = together.setdefault(
-            repr(sorted((k, v) for k, v in run.settings.items() if k not in PLACE)), {}
-        )
-        kept = seeds.setdefault(run.seed, run)
-        if kept is not run:
-            notes.append(
-                f"{run.path} repeats {kept.path} (same settings and seed) and is left out."
-            )
+    """Return the groups, sorted and labelled, and notes on runs that are left out or unfinished."""
+    by_settings, notes = runs_by_settings(runs)
     groups = []
-    for seeds in together.values():
-        done = {seed: run for seed, run in seeds.items() if run.finished}
-        notes += [
-            f"{run.path} {run.shortfall} and is left out: other seeds of it are done."
-            for seed, run in seeds.items()
-            if done and seed not in done
-        ]
-        groups.append(Group(tuple(run for _, run in sorted((done or seeds).items()))))
-    groups = named(sorted(groups, key=lambda g: order(g.settings, g.federated)))
-    notes += [
-        f"{g.label} is unfinished: round {g.length} of {g.settings['rounds']}."
-        for g in groups
-        if not g.finished and not g.diverged
-    ]
-    notes += [
-        f"{g.label} diverged after round {', '.join(str(len(run.rounds)) for run in g.runs if run.diverged)} of "
-        f"{g.settings['rounds']}."
-        for g in groups
-        if g.diverged
-    ]
-    notes += [
-        f"{g.label} stopped early, after round {', '.join(str(len(run.rounds)) for run in g.runs)} of "
-        f"{g.settings['rounds']}: its accuracy on the validation samples rose no more."
-        for g in groups
-        if any(run.stopped_early for run in g.runs)
-    ]
-    return groups, notes
+    for seeds in by_settings:
+        finished = {seed: run for seed, run in seeds.items() if run.finished}
+        if finished:
+            left_out = [run for seed, run in seeds.items() if seed not in finished]
+            notes += [
+                f"{run.path} {run.status} and is left out: other seeds of it are finished."
+                for run in left_out
+            ]
+        counted = finished or seeds
+        groups.append(Group(tuple(counted[seed] for seed in sorted(counted))))
+    groups.sort(key=lambda group: sort_key(group.settings, group.federated))
+    groups = add_labels(groups)
+    return groups, notes + status_notes(groups)
 
 
-def named(groups: list[Group]) -> list[Group]:
-    methods = method_labels([g.settings for g in groups], [g.federated for g in groups])
-    settings = distinguish([g.settings for g in groups], [g.federated for g in groups], LENGTH)
-    mixed = len({g.small for g in groups}) > 1
-    ends = [" (small scale)" if mixed and g.small else "" for g in groups]
-    labels = [
-        " ".join(filter(None, parts)) + end
-        for *parts, end in zip(methods, settings, ends, strict=True)
-    ]
-    for label in [
-        label for label, count in Counter(labels).items() if count > 1
-    ]:  # of those that are not federated
-        alike = [i for i, other in enumerate(labels) if other == label]
-        apart = distinguish([groups[i].settings for i in alike], [True] * len(alike), ())
-        for i, more in zip(alike, apart, strict=True):
-            labels[i] = " ".join(filter(None, (label, more)))
-    twice = Counter[str]()
-    for i, label in enumerate(labels):
-        twice[label] += 1
-        labels[i] += f" ({twice[label]})" if twice[label] > 1 else ""
-    names = (
-        methods if len(set(methods)) > 1 else labels
-    )  # of several methods each has its colour in every panel
-    first = [name for name, g in zip(names, groups, strict=True) if g.is_fedavg][:1]
-    others = list(dict.fromkeys(name for name in names if name not in first))
-    step = (
-        PANEL - 1
-    )  # FedAvg is 0, and any `step` others in a row differ from it and from each other
-    styles = {name: 1 + k % step + PANEL * (k // step) for k, name in enumerate(others)}
-    parts = zip(groups, labels, methods, settings, names, strict=True)
+def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
+    """Return the runs that share settings, by seed, and notes on repeated runs.
+
+    Of runs with equal settings and seed, the one with most rounds counts.
+    """
+    by_settings: dict[str, dict[int, Run]] = {}
+    notes = []
+    for run in sorted(runs, key=lambda run: -len(run.rounds)):
+        key = repr(sorted((k, v) for k, v in run.settings.items() if k not in IGNORED))
+        counted = by_settings.setdefault(key, {}).setdefault(run.seed, run)
+        if counted is not run:
+            notes.append(
+                f"{run.path} repeats {counted.path} (same settings and seed) and is left out."
+            )
+    return list(by_settings.values()), notes
+
+
+def status_notes(groups: list[Group]) -> list[str]:
+    """Return notes on groups that are unfinished, diverged or stopped early, in this order."""
+    unfinished, diverged, stopped = [], [], []
+    for group in groups:
+        rounds = group.settings["rounds"]
+        if group.diverged:
+            lengths = [str(len(run.rounds)) for run in group.runs if run.diverged]
+            diverged.append(f"{group.label} diverged after round {', '.join(lengths)} of {rounds}.")
+        elif not group.finished:
+            unfinished.append(f"{group.label} is unfinished: round {group.length} of {rounds}.")
+        if any(run.stopped_early for run in group.runs):
+            lengths = [str(len(run.rounds)) for run in group.runs]
+            stopped.append(
+                f"{group.label} stopped early, after round {', '.join(lengths)} of {rounds}: "
+                "its validation accuracy no longer improved."
+            )
+    return unfinished + diverged + stopped
+
+
+def add_labels(groups: list[Group]) -> list[Group]:
+    """Return the groups with labels that tell them apart, and with line styles."""
+    all_settings = [group.settings for group in groups]
+    federated = [group.federated for group in groups]
+    methods = method_labels(all_settings, federated)
+    settings = setting_labels(all_settings, federated, LENGTH)
+    mixed_scales = len({group.small for group in groups}) > 1
+    labels = []
+    for group, method, setting in zip(groups, methods, settings, strict=True):
+        label = f"{method} {setting}" if setting else method
+        labels.append(f"{label} (small scale)" if mixed_scales and group.small else label)
+    labels = number_repeated(distinguish_repeated(labels, groups))
+    # Each method has one style in all figures; if there is one method, each group has its own.
+    names = methods if len(set(methods)) > 1 else labels
+    styles = line_styles(names, groups)
     return [
-        replace(g, label=a, method=m, setting=s, style=styles.get(name, 0))
-        for g, a, m, s, name in parts
+        replace(
+            group,
+            label=labels[i],
+            method=methods[i],
+            setting=settings[i],
+            style=styles.get(names[i], 0),
+        )
+        for i, group in enumerate(groups)
     ]
+
+
+def distinguish_repeated(labels: list[str], groups: list[Group]) -> list[str]:
+    """Return the labels with further settings for groups without federation that share a label."""
+    result = list(labels)
+    repeated = [label for label, count in Counter(labels).items() if count > 1]
+    for label in repeated:
+        same = [i for i, other in enumerate(labels) if other == label]
+        further = setting_labels([groups[i].settings for i in same], [True] * len(same), ())
+        for i, setting in zip(same, further, strict=True):
+            result[i] = f"{label} {setting}" if setting else label
+    return result
+
+
+def number_repeated(labels: list[str]) -> list[str]:
+    """Return the labels with a number after the second and further uses of a label."""
+    counts = Counter[str]()
+    result = []
+    for label in labels:
+        counts[label] += 1
+        result.append(f"{label} ({counts[label]})" if counts[label] > 1 else label)
+    return result
+
+
+def line_styles(names: list[str], groups: list[Group]) -> dict[str, int]:
+    """Return a style number for each name.
+
+    FedAvg is 0. Any MAX_PER_FIGURE - 1 other names in a row differ from it and from each other.
+    """
+    fedavg = [name for name, group in zip(names, groups, strict=True) if group.is_fedavg][:1]
+    others = list(dict.fromkeys(name for name in names if name not in fedavg))
+    step = MAX_PER_FIGURE - 1
+    return {name: 1 + k % step + MAX_PER_FIGURE * (k // step) for k, name in enumerate(others)}

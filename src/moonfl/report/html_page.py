@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else."""
+"""The report as a single HTML file without external resources."""
 
 from html import escape
 from pathlib import Path
@@ -9,104 +9,131 @@ from .sections import Section
 from .tables import Table
 
 STYLE = Path(__file__).with_name("page.css")
+FOOTER = (
+    "Created by moonfl from the metrics that the runs recorded. "
+    "Every figure and table is also a file next to this page."
+)
 
 
-def page(groups: list[Group], parts: list[Section], headlines: list[str], notes: list[str]) -> str:
-    datasets = ", ".join(dict.fromkeys(g.dataset for g in groups))
-    runs = sum(len(g.runs) for g in groups)
-    small = [g for g in groups if g.small]
-    mark = (
-        (SMALL_SCALE if len(small) == len(groups) else f"some runs: {SMALL_SCALE}") if small else ""
-    )
-    title = f"Federated learning on {datasets}" + (f" ({mark})" if mark else "")
-    links = "".join(f'<a href="#{part.name}">{escape(part.title)}</a>' for part in parts)
-    body = [
-        f"<header><h1>{escape(f'Federated learning on {datasets}')}</h1>",
-        f'<p class="mark">{escape(mark[0].upper() + mark[1:])}</p>' if mark else "",
-        f'<p class="lead">{counted(len(groups), "method or setting", "methods or settings")}, {counted(runs, "run")}: '
-        f"{seeds_in(groups)}.</p>",
-        *(f'<p class="headline">{escape(text[0].upper() + text[1:])}</p>' for text in headlines),
-        f"<nav>{links}</nav></header><main>",
-        *map(section, parts),
-        notes_of(notes),
-        "</main><footer>Made by moonfl from the facts that the runs recorded. "
-        "Every figure and table is a file beside this page, too.</footer>",
-    ]
-    head = [
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">',
-        f"<title>{escape(title)}</title>",
-        f"<style>\n{STYLE.read_text(encoding='utf-8')}</style>",
-    ]
+def html_page(
+    groups: list[Group], sections: list[Section], headlines: list[str], notes: list[str]
+) -> str:
+    """Return the page."""
+    datasets = ", ".join(dict.fromkeys(group.dataset for group in groups))
+    heading = f"Federated learning on {datasets}"
+    mark = small_scale_mark(groups)
+    title = f"{heading} ({mark})" if mark else heading
     lines = [
         "<!doctype html>",
         '<html lang="en">',
         "<head>",
-        *head,
+        '<meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">',
+        f"<title>{escape(title)}</title>",
+        f"<style>\n{STYLE.read_text(encoding='utf-8')}</style>",
         "</head>",
         "<body>",
-        *body,
-        "</body>",
-        "</html>",
+        f"<header><h1>{escape(heading)}</h1>",
     ]
-    return "\n".join(filter(None, lines)) + "\n"
+    if mark:
+        lines.append(f'<p class="mark">{escape(capitalise(mark))}</p>')
+    lines.append(f'<p class="lead">{describe_runs(groups)}</p>')
+    for text in headlines:
+        lines.append(f'<p class="headline">{escape(capitalise(text))}</p>')
+    links = [f'<a href="#{part.name}">{escape(part.title)}</a>' for part in sections]
+    lines.append(f"<nav>{''.join(links)}</nav></header><main>")
+    lines += [section_html(part) for part in sections]
+    if notes:
+        lines.append(notes_html(notes))
+    lines += [f"</main><footer>{FOOTER}</footer>", "</body>", "</html>"]
+    return "\n".join(lines) + "\n"
 
 
-def counted(number: int, one: str, several: str = "") -> str:
-    return f"{number} {one if number == 1 else several or one + 's'}"
-
-
-def seeds_in(groups: list[Group]) -> str:
-    low, high = (pick(len(g.runs) for g in groups) for pick in (min, max))
-    return f"{counted(low, 'seed')} each" if low == high else f"{low} to {high} seeds each"
-
-
-def section(part: Section) -> str:
-    text = f"<p>{escape(part.text)}</p>" if part.text else ""
-    figures = [figure(p) for p in part.pictures]
-    grid = f'<div class="figures">{"".join(figures)}</div>' if figures else ""
-    tables = "".join(map(table, part.tables))
-    return f'<section id="{part.name}"><h2>{escape(part.title)}</h2>{text}{grid}{tables}</section>'
-
-
-def figure(p: Picture) -> str:
-    return (
-        f'<figure id="figure-{p.name}">{p.inline()}<figcaption>{escape(p.says)} '
-        f"{files(p.name, ('svg', 'png'))}</figcaption></figure>\n"
-    )
-
-
-def files(name: str, kinds: tuple[str, ...]) -> str:
-    links = " ".join(f'<a href="{name}.{kind}" download>{kind.upper()}</a>' for kind in kinds)
-    return f'<span class="files">{links}</span>'
-
-
-def table(t: Table) -> str:
-    def row(cells: list[str], i: int, tag: str) -> str:
-        made = []
-        for k, cell in enumerate(cells):
-            style = ' class="number"' if t.columns[k].numeric else ""
-            inner = f"<mark>{escape(cell)}</mark>" if (i, k) in t.marked else escape(cell)
-            head = ' scope="col"' if tag == "th" else ' scope="row"' if k == 0 else ""
-            made.append(f"<{'th' if head else tag}{head}{style}>{inner}</{'th' if head else tag}>")
-        return f"<tr>{''.join(made)}</tr>"
-
-    head = row([c.name for c in t.columns], -1, "th")
-    rows = "\n".join(row(cells, i, "td") for i, cells in enumerate(t.cells()))
-    grid = (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(t.title)}">'
-        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
-    )
-    note = f'<p class="note">{escape(t.note)} {files(t.name, ("csv", "md"))}</p>'
-    if t.folded:
-        return (
-            f'<details class="table"><summary>{escape(t.title)}</summary>{grid}{note}</details>\n'
-        )
-    return f'<div class="table"><h3>{escape(t.title)}</h3>{grid}{note}</div>\n'
-
-
-def notes_of(notes: list[str]) -> str:
-    if not notes:
+def small_scale_mark(groups: list[Group]) -> str:
+    """Return the mark of runs at small scale; empty if there are none."""
+    if not any(group.small for group in groups):
         return ""
+    return SMALL_SCALE if all(group.small for group in groups) else f"some runs: {SMALL_SCALE}"
+
+
+def capitalise(text: str) -> str:
+    """Return a sentence with its first letter in upper case."""
+    return text[0].upper() + text[1:]
+
+
+def describe_runs(groups: list[Group]) -> str:
+    """Return the numbers of groups, runs and seeds as a sentence."""
+    counts = [len(group.runs) for group in groups]
+    low, high = min(counts), max(counts)
+    seeds = f"{count(low, 'seed')} each" if low == high else f"{low} to {high} seeds each"
+    configurations = count(len(groups), "configuration")
+    return f"{configurations} of method and settings, {count(sum(counts), 'run')}, {seeds}."
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with a noun in singular or plural."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def section_html(section: Section) -> str:
+    """Return a section with its figures and tables."""
+    parts = [f'<section id="{section.name}"><h2>{escape(section.title)}</h2>']
+    if section.text:
+        parts.append(f"<p>{escape(section.text)}</p>")
+    if section.pictures:
+        figures = "".join(figure_html(picture) for picture in section.pictures)
+        parts.append(f'<div class="figures">{figures}</div>')
+    parts += [table_html(table) for table in section.tables]
+    return "".join(parts) + "</section>"
+
+
+def figure_html(picture: Picture) -> str:
+    """Return a figure with its caption and links to its files."""
+    links = download_links(picture.name, ("svg", "png"))
+    return (
+        f'<figure id="figure-{picture.name}">{picture.inline()}'
+        f"<figcaption>{escape(picture.caption)} {links}</figcaption></figure>\n"
+    )
+
+
+def download_links(name: str, formats: tuple[str, ...]) -> str:
+    """Return links to the files of a figure or table."""
+    links = [f'<a href="{name}.{suffix}" download>{suffix.upper()}</a>' for suffix in formats]
+    return f'<span class="files">{" ".join(links)}</span>'
+
+
+def table_html(table: Table) -> str:
+    """Return a table with its note; long tables are collapsed."""
+    head = row_html(table, table.header(), -1)
+    rows = "\n".join(row_html(table, cells, i) for i, cells in enumerate(table.cells()))
+    title = escape(table.title)
+    content = (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
+        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
+        f'<p class="note">{escape(table.note)} {download_links(table.name, ("csv", "md"))}</p>'
+    )
+    if table.folded:
+        return f'<details class="table"><summary>{title}</summary>{content}</details>\n'
+    return f'<div class="table"><h3>{title}</h3>{content}</div>\n'
+
+
+def row_html(table: Table, cells: list[str], row: int) -> str:
+    """Return a row of a table; -1 is the header."""
+    html = []
+    for k, cell in enumerate(cells):
+        number = ' class="number"' if table.columns[k].numeric else ""
+        text = f"<mark>{escape(cell)}</mark>" if (row, k) in table.marked else escape(cell)
+        if row == -1:
+            html.append(f'<th scope="col"{number}>{text}</th>')
+        elif k == 0:
+            html.append(f'<th scope="row"{number}>{text}</th>')
+        else:
+            html.append(f"<td{number}>{text}</td>")
+    return f"<tr>{''.join(html)}</tr>"
+
+
+def notes_html(notes: list[str]) -> str:
+    """Return the section of notes on runs that are left out or unfinished."""
     items = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f'<section id="notes"><h2>Notes</h2><ul>{items}</ul></section>'

@@ -1,11 +1,11 @@
-"""Short names for groups: the method as papers write it, then only the settings that tell groups apart."""
+"""Labels and order of groups: the method as papers write it, then the settings that differ."""
 
 from collections import Counter
 from typing import Any
 
-from .run_checks import Fact
+from .run_checks import Settings
 
-NAMES = {
+METHOD_NAMES = {
     "moon": "MOON",
     "fedavg": "FedAvg",
     "fedprox": "FedProx",
@@ -14,10 +14,14 @@ NAMES = {
     "feddyn": "FedDyn",
     "solo": "SOLO",
 }
-DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet"}
-FEDAVG = ("fedavg", "average")
-WEIGHTS = ("algorithm.mu", "algorithm.alpha")  # always named: papers do
-FIRST = (
+DATASET_NAMES = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "tiny-imagenet": "Tiny-ImageNet",
+}
+FEDAVG = ("fedavg", "average")  # algorithm and server optimizer
+ALWAYS_SHOWN = ("algorithm.mu", "algorithm.alpha")  # papers always name these
+SHOWN_FIRST = (
     "dataset",
     "partition",
     "beta",
@@ -29,109 +33,136 @@ FIRST = (
     "head",
     "lr",
 )
-NEVER = ("seed", "data_dir", "scale")
+NEVER_SHOWN = ("seed", "data_dir", "scale")
+MIN_GROUPS = 5  # from this many groups on, the most common value of a setting is not shown
 
 
 def format_value(value: Any) -> str:
+    """Return the value of a setting as it is written on the command line."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def order(settings: Fact, federated: bool) -> tuple[Any, ...]:
-    """By setting, then MOON, FedAvg and the others; what is not federated last. Numbers as numbers."""
+def dataset_name(settings: Settings) -> str:
+    """Return the dataset of a run as papers write it."""
+    dataset = settings["dataset"]
+    return DATASET_NAMES.get(dataset, str(dataset))
+
+
+def server_optimizer(settings: Settings) -> str:
+    """Return the name of the server optimizer."""
+    return str(settings.get("server.name", "average"))
+
+
+def sort_key(settings: Settings, federated: bool) -> tuple[Any, ...]:
+    """Return the key that sorts groups: by setting, then MOON, FedAvg and the other methods.
+
+    Groups that are not federated come last.
+    """
     name = str(settings["algorithm.name"])
-    place = list(NAMES).index(name) if name in NAMES else len(NAMES) - 1.5
-    plain_text = [
-        (k, v)
-        for k, v in sorted(settings.items())
-        if isinstance(v, (str, int, float)) and k not in NEVER
-    ]
-    values = [(k, (1, 0.0, v) if isinstance(v, str) else (0, float(v), "")) for k, v in plain_text]
-    shared, own = (
-        [pair for pair in values if ("." in pair[0]) is dotted] for dotted in (False, True)
-    )
+    unknown_rank = len(METHOD_NAMES) - 1.5  # before SOLO
+    rank = list(METHOD_NAMES).index(name) if name in METHOD_NAMES else unknown_rank
+    shared: list[tuple[str, Any]] = []
+    of_method: list[tuple[str, Any]] = []
+    for key, value in sorted(settings.items()):
+        if isinstance(value, str | int | float) and key not in NEVER_SHOWN:
+            part = of_method if "." in key else shared
+            part.append((key, sortable(value)))
     return (
         str(settings["dataset"]),
         not federated,
         shared,
-        place,
+        rank,
         name,
-        settings.get("server.name", "average") != "average",
-        own,
+        server_optimizer(settings) != "average",
+        of_method,
     )
 
 
-def usual(key: str, all_settings: list[Fact]) -> str | None:
-    """The value that most of five groups or more have: it need not be said, what differs from it is."""
-    value, count = Counter(repr(s.get(key)) for s in all_settings).most_common(1)[0]
-    return value if len(all_settings) >= 5 and 2 * count > len(all_settings) else None
+def sortable(value: str | float) -> tuple[int, float, str]:
+    """Return a key that sorts numbers by size and before text."""
+    return (1, 0.0, value) if isinstance(value, str) else (0, float(value), "")
 
 
-def method_labels(all_settings: list[Fact], federated: list[bool]) -> list[str]:
-    """`MOON mu=5`; further settings of the method where two groups of it differ in them."""
-    bases = []
-    for settings in all_settings:
-        name, server = str(settings["algorithm.name"]), settings.get("server.name", "average")
-        base = "centralised" if settings.get("parties") == 1 else NAMES.get(name, name)
-        bases.append(base + ("" if server == "average" else f" + server {server}"))
+def common_value(key: str, all_settings: list[Settings]) -> str | None:
+    """Return the value that most groups have, which labels need not show.
+
+    Return None if there are fewer than MIN_GROUPS groups or no value has a majority.
+    """
+    values = Counter(repr(settings.get(key)) for settings in all_settings)
+    value, count = values.most_common(1)[0]
+    has_majority = 2 * count > len(all_settings)
+    return value if len(all_settings) >= MIN_GROUPS and has_majority else None
+
+
+def method_labels(all_settings: list[Settings], federated: list[bool]) -> list[str]:
+    """Return labels such as `MOON mu=5`, with the method's settings that differ between groups."""
+    names = [method_name(settings) for settings in all_settings]
     labels = []
-    for base, settings, counts in zip(bases, all_settings, federated, strict=True):
-        peers = [other for b, other in zip(bases, all_settings, strict=True) if b == base]
-        own = [
-            key
-            for key in settings
-            if key.startswith(("algorithm.", "server.")) and not key.endswith(".name")
-        ]
-        named = [
-            key
-            for key in own
-            if (key in WEIGHTS and counts) or repr(settings[key]) not in said_by_all(key, peers)
-        ]
-        labels.append(
-            " ".join(
-                [
-                    base,
-                    *(
-                        f"{key.removeprefix('algorithm.')}={format_value(settings[key])}"
-                        for key in named
-                    ),
-                ]
-            )
-        )
+    for name, settings, is_federated in zip(names, all_settings, federated, strict=True):
+        peers = [other for n, other in zip(names, all_settings, strict=True) if n == name]
+        words = [name]
+        for key in settings:
+            if not key.startswith(("algorithm.", "server.")) or key.endswith(".name"):
+                continue
+            always = key in ALWAYS_SHOWN and is_federated
+            if always or repr(settings[key]) not in uninformative_values(key, peers):
+                words.append(f"{key.removeprefix('algorithm.')}={format_value(settings[key])}")
+        labels.append(" ".join(words))
     return labels
 
 
-def said_by_all(key: str, peers: list[Fact]) -> set[str | None]:
-    """The values of a key that tell nothing: the only one there is, or the usual one."""
-    values: set[str | None] = {repr(p.get(key)) for p in peers}
-    return values if len(values) == 1 else {usual(key, peers)}
+def method_name(settings: Settings) -> str:
+    """Return the name of the method as papers write it; `+ server` names a server optimizer."""
+    algorithm = str(settings["algorithm.name"])
+    name = METHOD_NAMES.get(algorithm, algorithm)
+    if settings.get("parties") == 1:
+        name = "centralised"
+    server = server_optimizer(settings)
+    return name if server == "average" else f"{name} + server {server}"
 
 
-def distinguish(
-    all_settings: list[Fact], federated: list[bool], length: tuple[str, ...]
+def uninformative_values(key: str, peers: list[Settings]) -> set[str | None]:
+    """Return the values of a setting that a label need not show: the only or the common one."""
+    values: set[str | None] = {repr(settings.get(key)) for settings in peers}
+    return values if len(values) == 1 else {common_value(key, peers)}
+
+
+def setting_labels(
+    all_settings: list[Settings], federated: list[bool], hidden: tuple[str, ...]
 ) -> list[str]:
-    """For each group the settings beside the method that are needed to tell the federated ones apart."""
-    compared = [s for s, f in zip(all_settings, federated, strict=True) if f] or all_settings
-    keys = {key for s in compared for key in s if "." not in key and key not in NEVER}
-    chosen: list[str] = []
-    for key in [*FIRST, *sorted(keys - set(FIRST))]:
-        before, after = (
-            len({repr([s.get(k) for k in k_list]) for s in compared})
-            for k_list in (chosen, [*chosen, key])
-        )
-        if after > before:
-            chosen.append(key)
-    texts = []
-    for settings, counts in zip(all_settings, federated, strict=True):
-        unusual = [key for key in chosen if repr(settings.get(key)) != usual(key, compared)]
-        named = [key for key in unusual if key in settings and (counts or key not in length)]
-        texts.append(
-            " ".join(
-                DATASETS.get(settings[k], format_value(settings[k]))
-                if k == "dataset"
-                else f"{k}={format_value(settings[k])}"
-                for k in named
-            )
-        )
-    return texts
+    """Return for each group the settings, apart from the method's, that tell groups apart.
+
+    `hidden` are settings that the labels of groups without federation do not show.
+    """
+    pairs = list(zip(all_settings, federated, strict=True))
+    compared = [settings for settings, is_federated in pairs if is_federated] or all_settings
+    keys = distinguishing_keys(compared)
+    common = {key: common_value(key, compared) for key in keys}
+    labels = []
+    for settings, is_federated in pairs:
+        words = []
+        for key in keys:
+            shown = key in settings and (is_federated or key not in hidden)
+            if not shown or repr(settings[key]) == common[key]:
+                continue
+            is_dataset = key == "dataset"
+            text = f"{key}={format_value(settings[key])}"
+            words.append(dataset_name(settings) if is_dataset else text)
+        labels.append(" ".join(words))
+    return labels
+
+
+def distinguishing_keys(all_settings: list[Settings]) -> list[str]:
+    """Return a short list of settings whose values together differ between as many as possible."""
+    others = {key for settings in all_settings for key in settings}
+    others = {key for key in others if "." not in key and key not in NEVER_SHOWN}
+    keys: list[str] = []
+    distinct = 1
+    for key in [*SHOWN_FIRST, *sorted(others - set(SHOWN_FIRST))]:
+        values = {repr([settings.get(k) for k in [*keys, key]]) for settings in all_settings}
+        if len(values) > distinct:
+            keys.append(key)
+            distinct = len(values)
+    return keys

@@ -1,4 +1,4 @@
-"""A drawn figure as files, SVG and PNG, and as SVG within the page."""
+"""Render a matplotlib figure as SVG and PNG files, and as SVG inside the HTML page."""
 
 import html
 import io
@@ -12,23 +12,27 @@ from .style import COLOURS, GRID, INK, PAPER, figure_style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DOTS = 220  # a PNG's dots per inch
+DOTS_PER_INCH = 220  # of a PNG
+NOT_ON_PAGE = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Picture:
+    """A rendered figure."""
+
     name: str  # of its files
-    says: str  # the sentence under it
-    alt: str  # for those who do not see it
+    caption: str
+    alt: str  # describes the figure to readers who do not see it
     svg: str
     png: bytes
 
     def inline(self) -> str:
-        """Takes the page's colours and width; its ids are its own among all figures of the page."""
+        """Return the SVG for the HTML page.
+
+        It takes the colours and the width of the page, and its ids are unique on the page.
+        """
         svg = self.svg[self.svg.index("<svg") :]
-        svg = re.sub(
-            r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL
-        )
+        svg = NOT_ON_PAGE.sub("", svg)
         svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
         svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{self.name}-", svg)
         for k, colour in enumerate(COLOURS):
@@ -38,39 +42,40 @@ class Picture:
         return re.sub(r"\n\s*", "\n", svg)
 
 
-def render(name: str, figure: "Figure", says: str, alt: str) -> Picture:
-    """Through the canvases themselves: savefig would draw and lay out four times, where two drawings do."""
+def render(name: str, figure: "Figure", caption: str, alt: str) -> Picture:
+    """Return the figure as SVG and PNG.
+
+    It prints through the canvases, because `savefig` would compute the layout four times.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
+    svg, png = io.StringIO(), io.BytesIO()
     with figure_style(name):
-        svg, png = io.StringIO(), io.BytesIO()
-        draw_svg: Callable[..., None] = FigureCanvasSVG(figure).print_svg
-        draw_svg(svg, metadata={"Date": None, "Creator": "moonfl"})
+        print_svg: Callable[..., None] = FigureCanvasSVG(figure).print_svg
+        print_svg(svg, metadata={"Date": None, "Creator": "moonfl"})
         figure.set_layout_engine("none")
-        figure.set_dpi(DOTS)
-        draw_png: Callable[..., None] = FigureCanvasAgg(figure).print_png
-        draw_png(png, metadata={"Software": "moonfl"})
-    return Picture(name, says, alt, with_limits(shorter(svg.getvalue()), figure), png.getvalue())
+        figure.set_dpi(DOTS_PER_INCH)
+        print_png: Callable[..., None] = FigureCanvasAgg(figure).print_png
+        print_png(png, metadata={"Software": "moonfl"})
+    text = add_axis_limits(round_coordinates(svg.getvalue()), figure)
+    return Picture(name=name, caption=caption, alt=alt, svg=text, png=png.getvalue())
 
 
-def shorter(svg: str) -> str:
-    """Hundredths of a point are finer than any screen."""
+def round_coordinates(svg: str) -> str:
+    """Return the SVG with coordinates rounded to hundredths of a point, finer than any screen."""
 
-    def rounded(match: re.Match[str]) -> str:
+    def round_attribute(match: re.Match[str]) -> str:
         return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", match[0])
 
-    return re.sub(r'(?: d| x| y| points|transform)="[^"]*"', rounded, svg)
+    return re.sub(r'(?: d| x| y| points|transform)="[^"]*"', round_attribute, svg)
 
 
-def with_limits(svg: str, figure: "Figure") -> str:
-    """What the axes' frame spans, so that a program can read values back from the drawing."""
+def add_axis_limits(svg: str, figure: "Figure") -> str:
+    """Return the SVG with the limits of the axes, so that programs can read values from it."""
     axes = figure.axes[0]
-    spans = (
-        f'data-{k}="{low!r} {high!r}"'
-        for k, (low, high) in (
-            ("xlim", map(float, axes.get_xlim())),
-            ("ylim", map(float, axes.get_ylim())),
-        )
-    )
-    return svg.replace('<g id="axes">', f'<g id="axes" {" ".join(spans)}>', 1)
+    attributes = []
+    for name, limits in (("xlim", axes.get_xlim()), ("ylim", axes.get_ylim())):
+        low, high = map(float, limits)
+        attributes.append(f'data-{name}="{low!r} {high!r}"')
+    return svg.replace('<g id="axes">', f'<g id="axes" {" ".join(attributes)}>', 1)

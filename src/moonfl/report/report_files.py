@@ -1,4 +1,4 @@
-"""Files of a report: each is written beside and renamed, and those of a replaced report go."""
+"""Write the files of a report atomically, and remove those of the report that it replaces."""
 
 import re
 from pathlib import Path
@@ -7,23 +7,28 @@ from ..errors import InputError, RunError
 from ..runs.files import atomic
 
 PAGE = "report.html"
-OURS = re.compile(r'href="([a-z0-9-]+\.(?:svg|png|csv|md))" download')
+LINKED_FILE = re.compile(r'href="([a-z0-9-]+\.(?:svg|png|csv|md))" download')
 
 
 def replace_report(out: Path, files: dict[str, bytes], page: bytes) -> Path:
-    """The page last, when all it links to is there; then what only the report before it linked to is removed."""
+    """Write figures and tables, then the page that links to them, and return its path.
+
+    Files that only the previous report linked to are removed; all other files stay.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        old = out / PAGE
-        before = set(OURS.findall(old.read_text(encoding="utf-8"))) if old.exists() else set()
+        path = out / PAGE
+        old_files: set[str] = set()
+        if path.exists():
+            old_files.update(LINKED_FILE.findall(path.read_text(encoding="utf-8")))
         for name, data in [*files.items(), (PAGE, page)]:
             with atomic(out / name) as temporary:
                 temporary.write_bytes(data)
-        for name in before - files.keys():
+        for name in old_files - files.keys():
             (out / name).unlink(missing_ok=True)
     except (OSError, RunError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
             f"the report cannot be written to {out}: {reason}; choose another folder"
         ) from None
-    return old
+    return path

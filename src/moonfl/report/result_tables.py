@@ -1,229 +1,295 @@
-"""The tables of results: accuracy, differences to FedAvg, the way to a target, cost."""
+"""The tables of results: accuracy, differences to FedAvg, rounds to a target, cost, overview.
 
+Where to add a report column: each table below is a tuple of `ResultColumn`, one per column, from
+left to right. Add an entry with a header, a function from a `Row` to the value, and a format of
+tables.py. A column that some runs do not have is `optional`: it is left out if no run has it.
+
+Where to add a metric: compute it in runs/rounds.py, declare it as a field of `RoundRecord` in
+runs/schema.py, and show it here with `final_metric(row.group, "its_name")`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from .comparisons import baseline
 from .groups import SMALL_SCALE, Group
 from .statistics import (
-    at_end,
-    bests,
-    difference,
-    final,
+    Reach,
+    best_rounds,
+    final_accuracy,
+    final_metric,
     mean_std,
-    of_chosen,
-    per_round,
-    reach,
+    metric_per_round,
+    paired_differences,
+    reach_by_seed,
     rounds_and_bytes,
-    targets,
+    selected_accuracy,
+    target_accuracies,
 )
-from .tables import Column, Table, byte_size, integer, percent, points, significant_digits
+from .tables import (
+    Column,
+    MeanStd,
+    Table,
+    byte_size,
+    integer,
+    percent,
+    points,
+    significant_digits,
+)
 
-SOMETIMES = (
-    "macro-F1, %",
-    "balanced, %",
-    "chosen, %",
-    "deviation over parties, %",
-)  # columns that runs may lack
-SEEDS = "± is the standard deviation over seeds (n - 1 below)."
-
-
-def titled(title: str, groups: list[Group]) -> str:
-    """With the mark of reduced runs, so that no table or figure goes about without it."""
-    if not any(g.small for g in groups):
-        return title
-    return f"{title} ({'' if all(g.small for g in groups) else 'some runs: '}{SMALL_SCALE})"
+STD_NOTE = "± is the standard deviation over seeds (n - 1 in the denominator)."
 
 
-def rounds_of(g: Group) -> str:
-    if not g.finished:
-        return f"{g.length} of {g.settings['rounds']}{', diverged' if g.diverged else ''}"
-    longest = max(len(run.rounds) for run in g.runs)
-    return str(longest) if g.length == longest else f"{g.length} to {longest}"
+@dataclass(frozen=True)
+class Row:
+    """What the columns of a row are computed from: a group and what it is compared with."""
+
+    group: Group
+    baseline: Group | None  # FedAvg with the same settings
+    target: float  # target accuracy of the group's dataset
+
+    def reach(self) -> list[Reach | None]:
+        """Return for each seed when it reaches the target; nothing without federation."""
+        return reach_by_seed(self.group, self.target) if self.group.federated else []
+
+    def differences(self) -> tuple[list[int], list[float]]:
+        """Return the seeds in common with FedAvg, and the differences of the final accuracies."""
+        return paired_differences(self.group, self.baseline) if self.baseline else ([], [])
 
 
-def made(
-    name: str, title: str, columns: tuple[Column, ...], rows: list[tuple[Any, ...]], note: str
+@dataclass(frozen=True)
+class ResultColumn:
+    """A column of a table of results."""
+
+    header: str
+    value: Callable[[Row], Any]  # text, a number, a MeanStd, a tuple (by seed), or None
+    format: Callable[[Any], str] = str
+    optional: bool = False  # left out if no row has a value
+
+
+def label(row: Row) -> str:
+    """Return the label of the method."""
+    return row.group.label
+
+
+def seeds(row: Row) -> int:
+    """Return the number of seeds."""
+    return len(row.group.runs)
+
+
+def rounds(row: Row) -> str:
+    """Return the number of rounds; for unfinished runs also how many there should be."""
+    group = row.group
+    if not group.finished:
+        status = ", diverged" if group.diverged else ""
+        return f"{group.length} of {group.settings['rounds']}{status}"
+    longest = max(len(run.rounds) for run in group.runs)
+    return str(longest) if group.length == longest else f"{group.length} to {longest}"
+
+
+def best_accuracy(row: Row) -> MeanStd | None:
+    """Return the highest test accuracy of any round."""
+    return mean_std(accuracy for accuracy, _ in best_rounds(row.group))
+
+
+def std_over_parties(row: Row) -> float | None:
+    """Return the standard deviation of accuracy over the models of the parties (SOLO)."""
+    std = final_metric(row.group, "accuracy_std")
+    return None if std is None else std.mean
+
+
+def reached(row: Row) -> str:
+    """Return how many seeds reach the target."""
+    hits = row.reach()
+    count = sum(hit is not None for hit in hits)
+    return f"{count} of {len(hits)}"
+
+
+def mean_per_round(row: Row, metric: str) -> float | None:
+    """Return a metric's mean over rounds and seeds."""
+    mean = metric_per_round(row.group, metric)
+    return None if mean is None else mean.mean
+
+
+def relative_cpu_seconds(row: Row) -> float | None:
+    """Return CPU seconds per round relative to FedAvg's."""
+    if row.baseline is None or not row.group.federated:
+        return None
+    ours = metric_per_round(row.group, "cpu_seconds")
+    base = metric_per_round(row.baseline, "cpu_seconds")
+    return ours.mean / base.mean if ours and base and base.mean else None
+
+
+def total_bytes(row: Row) -> float | None:
+    """Return the bytes sent both ways in all rounds, mean over seeds."""
+    down = row.group.metric("bytes_down")
+    up = row.group.metric("bytes_up")
+    total = mean_std(a.sum() + b.sum() for a, b in zip(down, up, strict=True))
+    return None if total is None else total.mean
+
+
+ACCURACY = (
+    ResultColumn("method", label),
+    ResultColumn("final accuracy, %", lambda row: final_accuracy(row.group), percent),
+    ResultColumn(
+        "macro-F1, %", lambda row: final_metric(row.group, "macro_f1"), percent, optional=True
+    ),
+    ResultColumn(
+        "balanced accuracy, %",
+        lambda row: final_metric(row.group, "balanced_accuracy"),
+        percent,
+        optional=True,
+    ),
+    ResultColumn(
+        "selected round, %", lambda row: selected_accuracy(row.group), percent, optional=True
+    ),
+    ResultColumn("best accuracy, %", best_accuracy, percent),
+    ResultColumn(
+        "best round, by seed",
+        lambda row: tuple(number for _, number in best_rounds(row.group)),
+        integer,
+    ),
+    ResultColumn("seeds", seeds, integer),
+    ResultColumn("rounds", rounds, integer),
+    ResultColumn("std over parties, %", std_over_parties, percent, optional=True),
+)
+DIFFERENCES = (
+    ResultColumn("method", label),
+    ResultColumn("minus", lambda row: row.baseline.label if row.baseline else None),
+    ResultColumn("common seeds", lambda row: len(row.differences()[0]), integer),
+    ResultColumn("difference, points", lambda row: mean_std(row.differences()[1]), points),
+    ResultColumn("by seed", lambda row: tuple(row.differences()[1]), points),
+)
+TARGET = (
+    ResultColumn("method", label),
+    ResultColumn("target, %", lambda row: row.target, percent),
+    ResultColumn("reached", reached, integer),
+    ResultColumn("rounds, by seed", lambda row: rounds_and_bytes(row.reach())[0], integer),
+    ResultColumn(
+        "sent both ways, by seed", lambda row: rounds_and_bytes(row.reach())[1], byte_size
+    ),
+)
+COST = (
+    ResultColumn("method", label),
+    ResultColumn(
+        "seconds per round", lambda row: metric_per_round(row.group, "seconds"), significant_digits
+    ),
+    ResultColumn(
+        "CPU seconds per round",
+        lambda row: metric_per_round(row.group, "cpu_seconds"),
+        significant_digits,
+    ),
+    ResultColumn("CPU time / FedAvg's", relative_cpu_seconds, "{:.2f}".format),
+    ResultColumn(
+        "sent to parties per round", lambda row: mean_per_round(row, "bytes_down"), byte_size
+    ),
+    ResultColumn(
+        "sent by parties per round", lambda row: mean_per_round(row, "bytes_up"), byte_size
+    ),
+    ResultColumn("sent in total", total_bytes, byte_size),
+)
+OVERVIEW = (
+    ResultColumn("method", label),
+    ResultColumn("seeds", seeds, integer),
+    ResultColumn("rounds", rounds, integer),
+    ResultColumn("final, %", lambda row: final_accuracy(row.group), percent),
+    ResultColumn(
+        "macro-F1, %", lambda row: final_metric(row.group, "macro_f1"), percent, optional=True
+    ),
+    ResultColumn(
+        "balanced, %",
+        lambda row: final_metric(row.group, "balanced_accuracy"),
+        percent,
+        optional=True,
+    ),
+    ResultColumn("best, %", best_accuracy, percent),
+    ResultColumn("minus FedAvg", lambda row: mean_std(row.differences()[1]), points),
+    ResultColumn("rounds to target", lambda row: rounds_and_bytes(row.reach())[0], integer),
+    ResultColumn(
+        "CPU s/round", lambda row: metric_per_round(row.group, "cpu_seconds"), significant_digits
+    ),
+)
+
+
+def accuracy_table(groups: list[Group]) -> Table:
+    """Return the table of test accuracy."""
+    note = (
+        "Final accuracy, macro-F1 and balanced accuracy are those of the last round. Best accuracy "
+        "is the highest of any round; finding it requires the test set."
+    )
+    if any(selected_accuracy(group) for group in groups):
+        note += " The selected round has the highest validation accuracy."
+    rows = compare_groups(groups, None)
+    title = mark_small("Test accuracy", groups)
+    return build_table("accuracy", title, ACCURACY, rows, f"{note} {STD_NOTE}")
+
+
+def difference_table(groups: list[Group]) -> Table | None:
+    """Return the table of differences to FedAvg; None if no group has a baseline."""
+    rows = [row for row in compare_groups(groups, None) if row.baseline is not None]
+    if not rows:
+        return None
+    title = mark_small("Difference to FedAvg, paired by seed", groups)
+    note = f"Final accuracy minus FedAvg's with the same seed and settings. {STD_NOTE}"
+    return build_table("differences", title, DIFFERENCES, rows, note)
+
+
+def target_table(groups: list[Group], target: float | None) -> Table | None:
+    """Return the table of rounds and bytes to the target; None without federated groups."""
+    rows = [row for row in compare_groups(groups, target) if row.group.federated]
+    if not rows:
+        return None
+    note = "The target was set by the user."
+    if target is None:
+        note = (
+            "The target is the final accuracy of FedAvg, of the group with most rounds if the "
+            "dataset has several; without FedAvg it is the lowest final accuracy."
+        )
+    title = mark_small("Rounds and bytes to a target accuracy", groups)
+    return build_table("target", title, TARGET, rows, note)
+
+
+def cost_table(groups: list[Group]) -> Table:
+    """Return the table of time and communication."""
+    note = f"Bytes are summed over the parties of a round, mean over seeds. {STD_NOTE}"
+    rows = compare_groups(groups, None)
+    return build_table("cost", mark_small("Cost", groups), COST, rows, note)
+
+
+def overview_table(groups: list[Group], target: float | None) -> Table:
+    """Return everything on one line per group, for a terminal."""
+    targets = target_accuracies(groups, target)
+    texts = [f"{dataset} {percent(accuracy)} %" for dataset, accuracy in targets.items()]
+    note = f"\nTarget: {'; '.join(texts)}. {STD_NOTE}"
+    rows = compare_groups(groups, target)
+    return build_table("overview", mark_small("Test accuracy", groups), OVERVIEW, rows, note)
+
+
+def compare_groups(groups: list[Group], target: float | None) -> list[Row]:
+    """Return a row for each group, with its baseline and target accuracy."""
+    targets = target_accuracies(groups, target)
+    return [Row(group, baseline(group, groups), targets[group.dataset]) for group in groups]
+
+
+def build_table(
+    name: str, title: str, columns: tuple[ResultColumn, ...], rows: list[Row], note: str
 ) -> Table:
-    """Without what no run has of what runs may lack."""
-    keep = [
-        k
-        for k, c in enumerate(columns)
-        if c.name not in SOMETIMES or any(row[k] is not None for row in rows)
-    ]
-    return Table(
-        name,
-        title,
-        tuple(columns[k] for k in keep),
-        [tuple(row[k] for k in keep) for row in rows],
-        note,
+    """Return a table with the values of the columns, without empty optional columns."""
+    table = Table(
+        name=name,
+        title=title,
+        columns=tuple(Column(c.header, c.format, optional=c.optional) for c in columns),
+        rows=[tuple(column.value(row) for column in columns) for row in rows],
+        note=note,
     )
+    return table.without_empty_columns()
 
 
-def accuracy(groups: list[Group]) -> Table:
-    rows = []
-    for g in groups:
-        best = bests(g)
-        parties = at_end(g, "accuracy_std")
-        rows.append(
-            (
-                g.label,
-                final(g),
-                at_end(g, "macro_f1"),
-                at_end(g, "balanced_accuracy"),
-                of_chosen(g),
-                mean_std(a for a, _ in best),
-                tuple(t for _, t in best),
-                len(g.runs),
-                rounds_of(g),
-                parties.mean if parties else None,
-            )
-        )
-    columns = (
-        Column("method"),
-        Column("final accuracy, %", percent),
-        Column("macro-F1, %", percent),
-        Column("balanced, %", percent),
-        Column("chosen, %", percent),
-        Column("best accuracy, %", percent),
-        Column("best round, by seed", integer),
-        Column("seeds", integer),
-        Column("rounds", integer),
-        Column("deviation over parties, %", percent),
-    )
-    note = "Final is the last round's, as macro-F1 and balanced accuracy are; best is the highest of any round, which "
-    note += "needs the test set to be found."
-    note += (
-        " Chosen is the round that is best on the validation samples."
-        if any(map(of_chosen, groups))
-        else ""
-    )
-    return made("accuracy", titled("Test accuracy", groups), columns, rows, f"{note} {SEEDS}")
-
-
-def differences(groups: list[Group]) -> Table | None:
-    rows = []
-    for g in groups:
-        base = baseline(g, groups)
-        if base is not None:
-            seeds, values = difference(g, base)
-            rows.append((g.label, base.label, len(seeds), mean_std(values), tuple(values)))
-    if not rows:
-        return None
-    columns = (
-        Column("method"),
-        Column("minus"),
-        Column("common seeds", integer),
-        Column("difference, points", points),
-        Column("by seed", points),
-    )
-    note = f"Final accuracy of the method minus FedAvg's at the same seed and settings. {SEEDS}"
-    return Table(
-        "differences", titled("Difference to FedAvg, paired by seed", groups), columns, rows, note
-    )
-
-
-def to_target(groups: list[Group], given: float | None) -> Table | None:
-    goal = targets(groups, given)
-    rows = []
-    for g in groups:
-        if g.federated:
-            target = goal[g.dataset]
-            hits = reach(g, target)
-            count = f"{sum(h is not None for h in hits)} of {len(hits)}"
-            rows.append((g.label, target, count, *rounds_and_bytes(hits)))
-    if not rows:
-        return None
-    columns = (
-        Column("method"),
-        Column("target, %", percent),
-        Column("reached", integer),
-        Column("rounds, by seed", integer),
-        Column("sent both ways, by seed", byte_size),
-    )
-    source = (
-        "The target was given."
-        if given is not None
-        else (
-            "The target is the final accuracy of FedAvg, of the group with most rounds where the data set has several; "
-            "without one, the smallest final one."
-        )
-    )
-    return Table(
-        "target", titled("Rounds and bytes to a target accuracy", groups), columns, rows, source
-    )
-
-
-def cost(groups: list[Group]) -> Table:
-    rows = []
-    for g in groups:
-        base = baseline(g, groups)
-        seconds, processor = per_round(g, "seconds"), per_round(g, "cpu_seconds")
-        before = per_round(base, "cpu_seconds") if base and g.federated else None
-        ratio = processor.mean / before.mean if processor and before and before.mean else None
-        down, up = per_round(g, "bytes_down"), per_round(g, "bytes_up")
-        sent = mean_std(
-            a.sum() + b.sum() for a, b in zip(g.told("bytes_down"), g.told("bytes_up"), strict=True)
-        )
-        rows.append(
-            (
-                g.label,
-                seconds,
-                processor,
-                ratio,
-                down.mean if down else None,
-                up.mean if up else None,
-                sent.mean if sent else None,
-            )
-        )
-    columns = (
-        Column("method"),
-        Column("seconds a round", significant_digits),
-        Column("processor seconds a round", significant_digits),
-        Column("processor time / FedAvg's", lambda v: f"{v:.2f}"),
-        Column("sent to parties a round", byte_size),
-        Column("sent back a round", byte_size),
-        Column("sent in all", byte_size),
-    )
-    note = f"Bytes are the sum over the parties of a round, mean over seeds. {SEEDS}"
-    return Table("cost", titled("Cost", groups), columns, rows, note)
-
-
-def short(groups: list[Group], given: float | None) -> Table:
-    """Everything on one line a group, for a terminal."""
-    goal = targets(groups, given)
-    rows = []
-    for g in groups:
-        base = baseline(g, groups)
-        gain = mean_std(difference(g, base)[1]) if base else None
-        best = mean_std(a for a, _ in bests(g))
-        hits = reach(g, goal[g.dataset]) if g.federated else []
-        rows.append(
-            (
-                g.label,
-                len(g.runs),
-                rounds_of(g),
-                final(g),
-                at_end(g, "macro_f1"),
-                at_end(g, "balanced_accuracy"),
-                best,
-                gain,
-                rounds_and_bytes(hits)[0],
-                per_round(g, "cpu_seconds"),
-            )
-        )
-    columns = (
-        Column("method"),
-        Column("seeds", integer),
-        Column("rounds", integer),
-        Column("final, %", percent),
-        Column("macro-F1, %", percent),
-        Column("balanced, %", percent),
-        Column("best, %", percent),
-        Column("minus FedAvg", points),
-        Column("rounds to target", integer),
-        Column("cpu s/round", significant_digits),
-    )
-    ends = "; ".join(f"{name} {percent(value)} %" for name, value in goal.items())
-    return made(
-        "short", titled("Test accuracy", groups), columns, rows, f"\nTarget: {ends}. {SEEDS}"
-    )
+def mark_small(title: str, groups: list[Group]) -> str:
+    """Return the title with a mark if runs are at small scale, so that no table lacks it."""
+    if not any(group.small for group in groups):
+        return title
+    if all(group.small for group in groups):
+        return f"{title} ({SMALL_SCALE})"
+    return f"{title} (some runs: {SMALL_SCALE})"

@@ -1,219 +1,101 @@
-"""What the files of a run may hold: a damaged one is told in one sentence, before anything is computed from it."""
+"""Check values of run files against each other, and the settings in experiment.toml.
+
+Types and ranges of single values in JSON files are checked by moonfl.runs.schema. A damaged file is
+reported in one sentence, before anything is computed from it.
+"""
 
 import re
 import reprlib
 import sys
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import InputError
+from ..runs.schema import LARGEST, PRINTABLE, Embedding, FinalRecord, PartitionRecord, RoundRecord
 
-Fact = dict[str, Any]
-LARGEST = 1e15  # what is beyond was never measured
-FINITE = sys.float_info.max  # and what is set may be anything up to it
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # an SVG cannot hold them
-WHOLE = {
-    "rounds": 1,
-    "parties": 1,
-    "patience": 1,
-}  # settings that reports count with, and the smallest of each
+Settings = dict[str, Any]  # flat: "rounds", "algorithm.mu", ...
+LARGEST_FLOAT = sys.float_info.max
+REQUIRED = ("algorithm.name", "dataset", "rounds")
+INTEGERS = {"rounds": 1, "parties": 1, "patience": 1, "seed": 0}  # with their smallest value
 TEXTS = ("algorithm.name", "server.name", "dataset", "partition", "scale")
-SUMS = ("seconds", "cpu_seconds", "bytes_down", "bytes_up", "accuracy_std")  # of a round
-SHARES = ("macro_f1", "balanced_accuracy", "validation_accuracy")  # likewise
 
 
-def need(good: bool, where: str, what: str, value: object) -> None:
-    if not good:
-        raise InputError(f"{where}: {what} was expected, not {reprlib.repr(value)}")
+def require(valid: bool, where: str, expected: str, value: object) -> None:
+    """Raise an error that states what was expected and what was found, unless `valid`."""
+    if not valid:
+        raise InputError(f"{where}: {expected}, got {reprlib.repr(value)}")
 
 
 def is_number(value: object, low: float = -LARGEST, high: float = LARGEST) -> bool:
+    """Return True for an int or float between two limits; a bool is not a number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
 
-def is_integer(value: object, low: int = 0) -> bool:
-    return isinstance(value, int) and is_number(value, low)
+def check_settings(settings: Settings, where: str) -> None:
+    """Check that all settings can be shown, and those that reports compute with are valid.
+
+    The settings of a method that is not known here may have any value.
+    """
+    for key in REQUIRED:
+        if key not in settings:
+            raise InputError(f"{where} has no setting {key}; it was not written by a moonfl run")
+    for key, value in settings.items():
+        check_setting(key, value, where)
 
 
-def is_text(value: object) -> bool:
-    return isinstance(value, str) and not UNPRINTABLE.search(value)
+def check_setting(key: str, value: object, where: str) -> None:
+    """Check one setting."""
+    if key in INTEGERS:
+        low = INTEGERS[key]
+        valid = isinstance(value, int) and is_number(value, low, LARGEST_FLOAT)
+        require(valid, where, f"{key} must be an integer >= {low}", value)
+    elif key == "beta" or isinstance(value, float) or type(value) is int:
+        valid = is_number(value, -LARGEST_FLOAT, LARGEST_FLOAT)
+        require(valid, where, f"{key} must be a finite number", value)
+    elif key in TEXTS or isinstance(value, str):
+        valid = isinstance(value, str) and re.match(PRINTABLE, value) is not None
+        require(valid, where, f"{key} must be printable text", value)
 
 
-def settings(values: Fact, path: Path) -> None:
-    """Of experiment.toml, flat; those of methods we do not know may be anything that can be shown."""
-    where = str(path)
-    for key in ("algorithm.name", "dataset", "rounds"):
-        if key not in values:
-            raise InputError(f"{path} does not say {key}; it is no moonfl run's")
-    for key, value in values.items():
-        if key in WHOLE:
-            need(
-                is_integer(value, WHOLE[key]),
-                where,
-                f"{key}, a whole number from {WHOLE[key]} up,",
-                value,
-            )
-        elif key == "seed":
-            need(
-                isinstance(value, int) and is_number(value, 0, FINITE),
-                where,
-                "seed, a whole number from 0 up,",
-                value,
-            )
-        elif key == "beta":
-            need(is_number(value, -FINITE, FINITE), where, "beta, a number,", value)
-        elif key in TEXTS or isinstance(value, str):
-            need(is_text(value), where, f"{key}, plain text,", value)
-        elif isinstance(value, int | float):
-            need(
-                is_number(value, -FINITE, FINITE) or isinstance(value, bool),
-                where,
-                f"{key}, a number,",
-                value,
-            )
+def check_round(record: RoundRecord, number: int, where: str) -> None:
+    """Check that a record is that of round `number`, and that its counts are possible."""
+    require(record.round == number, where, f"round must be {number}", record.round)
+    for party, (correct, total) in (record.sites or {}).items():
+        expected = f"sites: party {party} must have at most {total} correct predictions"
+        require(correct <= total, where, expected, correct)
 
 
-def texts(value: Any, key: str, path: Path) -> dict[str, str]:
-    need(isinstance(value, dict), str(path), f"[{key}], a table,", value)
-    return {str(k): str(v) for k, v in value.items()}
+def check_partition(record: PartitionRecord, where: str) -> None:
+    """Check that every class has a name and a column of counts."""
+    columns = check_counts(record.counts, "counts", where)
+    expected = f"classes must be {columns} names, as many as counts has columns"
+    require(len(record.classes) == columns, where, expected, record.classes)
 
 
-def of_round(fact: Any, number: int, where: str) -> Fact:
-    need(isinstance(fact, dict), where, "an object in braces", fact)
-    told = {key: fact.get(key) for key in ("round", "accuracy")}
-    good = (
-        told["round"] == number and is_integer(told["round"]) and is_number(told["accuracy"], 0, 1)
-    )
-    need(good, where, f"round {number} with an accuracy from 0 to 1", told)
-    for key in SUMS:
-        need(
-            key not in fact or is_number(fact[key], 0),
-            where,
-            f"'{key}', a number from 0 up,",
-            fact.get(key),
-        )
-    for key in SHARES:
-        need(
-            key not in fact or is_number(fact[key], 0, 1),
-            where,
-            f"'{key}', a number from 0 to 1,",
-            fact.get(key),
-        )
-    sites = fact.get("sites", {})
-    need(isinstance(sites, dict), where, "'sites', an object,", sites)
-    for i, counted in sites.items():
-        good = (
-            isinstance(counted, list) and len(counted) == 2 and all(is_integer(n) for n in counted)
-        )
-        good = good and i.isdecimal() and len(i) < 10 and counted[0] <= counted[1] != 0
-        need(good, where, "in 'sites' a party with how many are right, of how many,", {i: counted})
-    parties = fact.get("parties", [])
-    need(isinstance(parties, list), where, "'parties', a list,", parties)
-    for row in parties:
-        need(isinstance(row, dict), where, "in 'parties' an object a party", row)
-        drift = row.get("drift")
-        need(
-            drift is None or is_number(drift, 0),
-            where,
-            "the 'drift' of a party, a number from 0 up,",
-            drift,
-        )
-    return dict(fact)
+def check_final(record: FinalRecord, classes: list[str] | None, where: str) -> None:
+    """Check the confusion matrix against the names of the classes, and points against labels."""
+    if record.confusion is not None:
+        rows = len(record.confusion)
+        columns = check_counts(record.confusion, "confusion", where)
+        size = rows if classes is None else len(classes)
+        expected = f"confusion must have {size} x {size} entries"
+        require(rows == columns == size, where, expected, (rows, columns))
+    if record.tsne is not None:
+        check_embedding(record.tsne, where)
 
 
-def partition(fact: Fact, path: Path) -> None:
-    where, names = str(path), fact.get("classes", [])
-    need(
-        isinstance(names, list) and all(map(is_text, names)),
-        where,
-        "'classes', a list of names,",
-        names,
-    )
-    parties = fact.get("names", [])
-    need(
-        isinstance(parties, list) and all(map(is_text, parties)),
-        where,
-        "'names', a list of names,",
-        parties,
-    )
-    if "counts" in fact:
-        shape = table(fact["counts"], "counts", path).shape
-        need(
-            "classes" not in fact or len(names) == shape[1],
-            where,
-            f"'classes', {shape[1]} as in 'counts',",
-            names,
-        )
+def check_embedding(embedding: Embedding, where: str) -> None:
+    """Check that there are as many points as labels."""
+    count = len(embedding.labels)
+    for name in ("points", "local"):
+        length = len(getattr(embedding, name))
+        expected = f"tsne.{name} must have {count} points, as many as there are labels"
+        require(length in (0, count), where, expected, length)
 
 
-def final(fact: Fact, classes: list[str] | None, path: Path) -> None:
-    where = str(path)
-    if "confusion" in fact:
-        rows, columns = table(fact["confusion"], "confusion", path).shape
-        size = len(classes) if classes is not None else rows
-        need(
-            rows == columns == size,
-            where,
-            f"'confusion', {size} by {size} classes,",
-            (rows, columns),
-        )
-    parties = fact.get("parties") or []
-    need(isinstance(parties, list), where, "'parties', a list,", parties)
-    for row in parties:
-        need(
-            isinstance(row, dict) and is_integer(row.get("party")),
-            where,
-            "in 'parties' a 'party', a number,",
-            row,
-        )
-        for key in ("samples", "accuracy", "distance", "similarity"):
-            value = row.get(key)
-            need(
-                value is None or is_number(value),
-                where,
-                f"'{key}' of a party, a number or null,",
-                value,
-            )
-    tsne = fact.get("tsne") or {}
-    need(isinstance(tsne, dict), where, "'tsne', an object,", tsne)
-    labels = tsne.get("labels", [])
-    need(
-        isinstance(labels, list) and all(map(is_integer, labels)),
-        where,
-        "'labels' of 'tsne', a list of classes,",
-        labels,
-    )
-    for key in ("points", "local"):
-        points(tsne.get(key) or [], key, len(labels), where)
-
-
-def points(value: Any, key: str, count: int, where: str) -> None:
-    good = isinstance(value, list) and all(
-        isinstance(point, list) and len(point) == 2 and all(map(is_number, point))
-        for point in value
-    )
-    need(good, where, f"'{key}' of 'tsne', points [x, y],", value)
-    need(
-        len(value) in (0, count),
-        where,
-        f"'{key}' of 'tsne', as many as there are labels,",
-        len(value),
-    )
-
-
-def table(value: object, key: str, path: Path) -> Any:
-    """Counts, a row a party or class, all of one length."""
-    try:
-        made = np.asarray(value)
-        good = (
-            made.ndim == 2
-            and made.dtype.kind in "iu"
-            and made.min() >= 0
-            and 0 < made.max() <= LARGEST
-        )
-    except ValueError:
-        good = False
-    need(good, str(path), f"'{key}', a table of counts with one column a class,", value)
-    return made
+def check_counts(table: list[list[int]], name: str, where: str) -> int:
+    """Check that a table of counts is rectangular and not all 0; return its number of columns."""
+    lengths = {len(row) for row in table}
+    valid = len(lengths) == 1 and any(map(any, table))
+    expected = f"{name} must be a table of counts with rows of one length, not all 0"
+    require(valid, where, expected, table)
+    return lengths.pop()

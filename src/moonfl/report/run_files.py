@@ -1,16 +1,22 @@
-"""The files of a run as values. Errors name the file and the line."""
+"""Read the files of a run directory. Errors name the file, the line and the wrong value.
 
-import json
+The types and ranges of JSON values are declared in moonfl.runs.schema; checks that involve several
+values are in run_checks.py.
+"""
+
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import InputError
-from . import run_checks
-from .run_checks import Fact
+from ..runs.schema import RoundRecord, decode
+from .run_checks import check_round
+
+T = TypeVar("T")
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a file in UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -21,37 +27,33 @@ def text_of(path: Path) -> str:
         ) from None
 
 
-def read_toml(path: Path) -> Fact:
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the values of a TOML file."""
     try:
-        return tomllib.loads(text_of(path))
-    except (ValueError, RecursionError) as error:  # bad TOML, numbers or nesting beyond reason
-        raise InputError(f"{path} is not TOML: {error}") from None
+        return tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as error:  # not TOML, or too many digits or levels
+        raise InputError(f"{path} is not valid TOML: {error}") from None
 
 
-def from_json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:  # numbers or nesting beyond reason
-        raise InputError(f"{where}: not JSON that can be read: {error}") from None
-
-
-def read_json(path: Path) -> Fact | None:
+def read_record(path: Path, kind: type[T]) -> T | None:
+    """Return the record in a JSON file; None if there is no such file."""
     if not path.exists():
         return None
-    fact = from_json(text_of(path), str(path))
-    if not isinstance(fact, dict):
-        raise InputError(f"{path}: an object in braces was expected")
-    return fact
+    return decode(read_text(path), kind, str(path))
 
 
-def read_rounds(path: Path) -> list[Fact]:
-    """One fact a line. A last line without its end was cut while it was written."""
+def read_rounds(path: Path) -> list[RoundRecord]:
+    """Return the round records of rounds.jsonl, one per line.
+
+    A last line without a line break was interrupted while it was written and is ignored.
+    """
     if not path.exists():
         return []
-    rounds: list[Fact] = []
-    for number, line in enumerate(text_of(path).split("\n")[:-1], 1):
+    records = []
+    lines = read_text(path).split("\n")[:-1]
+    for number, line in enumerate(lines, 1):
         where = f"{path}, line {number}"
-        rounds.append(run_checks.of_round(from_json(line, where), number, where))
-    return rounds
+        record = decode(line, RoundRecord, where)
+        check_round(record, number, where)
+        records.append(record)
+    return records

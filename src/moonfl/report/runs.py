@@ -1,107 +1,143 @@
-"""Run directories: found, read, checked. A run may be old or unfinished; what it lacks is left out."""
+"""Run directories as values: find them, read their files, and check them.
+
+A run may be unfinished or written by an older version; what it lacks is left out of the report.
+"""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError
-from ..runs.schema import RoundRecord, convert
+from ..runs.schema import FinalRecord, PartitionRecord, RoundRecord
 from ..runs.stopping import is_finished
-from . import run_checks
-from .run_checks import Fact
-from .run_files import read_json, read_rounds, read_toml
-
-TEXTS = ("versions", "choices")  # tables of experiment.toml that are not settings
+from .run_checks import Settings, check_final, check_partition, check_settings, require
+from .run_files import read_record, read_rounds, read_toml
 
 
 @dataclass(frozen=True)
 class Run:
+    """A run that is read from its directory."""
+
     path: Path
-    settings: Fact  # flat: "rounds", "algorithm.mu", ...
+    settings: Settings  # flat: "rounds", "algorithm.mu", ...
     versions: dict[str, str]
-    choices: dict[str, str]
-    rounds: list[Fact]
-    partition: Fact | None
-    final: Fact
+    choices: dict[str, str]  # implementation choices
+    rounds: list[RoundRecord]
+    partition: PartitionRecord | None
+    final: FinalRecord  # empty for a run without final.json
     diverged: bool = False
 
     @property
     def seed(self) -> int:
+        """Return the seed; 0 if the run does not name one."""
         return int(self.settings.get("seed", 0))
 
     @property
     def federated(self) -> bool:
-        """Whether its parties met: of those that do not, as in SOLO, each ends with a model and an accuracy."""
-        return self.settings.get("parties") != 1 and "accuracy_std" not in self.rounds[-1]
+        """Return True if the parties trained one model together.
+
+        A centralised run has one party; in SOLO every party ends with its own model and accuracy.
+        """
+        return self.settings.get("parties") != 1 and self.rounds[-1].accuracy_std is None
 
     @property
     def finished(self) -> bool:
-        records = convert(self.rounds, list[RoundRecord], str(self.path))
-        return is_finished(int(self.settings["rounds"]), self.settings.get("patience"), records)
-
-    @property
-    def shortfall(self) -> str:
-        """Of a run that is not finished: what it is."""
-        if self.diverged:
-            return (
-                f"diverged after round {len(self.rounds)}"
-                if self.rounds
-                else "diverged in its first round"
-            )
-        return "is unfinished" if self.rounds else "has no finished round yet"
+        """Return True if the run has all of its rounds or stopped early."""
+        rounds = int(self.settings["rounds"])
+        return is_finished(rounds, self.settings.get("patience"), self.rounds)
 
     @property
     def stopped_early(self) -> bool:
+        """Return True if the run ended because validation accuracy did not improve."""
         return self.finished and len(self.rounds) < int(self.settings["rounds"])
+
+    @property
+    def status(self) -> str:
+        """Return how far a run got that is not finished."""
+        if self.diverged and self.rounds:
+            return f"diverged after round {len(self.rounds)}"
+        if self.diverged:
+            return "diverged in its first round"
+        return "is unfinished" if self.rounds else "has no finished round yet"
 
 
 def load_runs(paths: list[Path]) -> tuple[list[Run], list[str]]:
-    """Every run in or under the paths that has a finished round, and notes on those that have none."""
-    found = find_runs(paths)
-    if not found:
-        raise InputError(
-            f"no run in {', '.join(map(str, paths))}; a run is a folder with experiment.toml in it"
-        )
-    runs = [read_run(path) for path in found]
-    kept = [run for run in runs if run.rounds]
-    empty = [f"{run.path} {run.shortfall} and is left out." for run in runs if not run.rounds]
-    if not kept:
-        raise InputError(f"there is no finished round to show: {' '.join(empty)}")
-    return kept, empty
+    """Return the runs in or below the paths that have a finished round, and notes on the others."""
+    directories = find_runs(paths)
+    if not directories:
+        names = ", ".join(map(str, paths))
+        raise InputError(f"no run in {names}; a run is a folder that contains experiment.toml")
+    runs: list[Run] = []
+    notes: list[str] = []
+    for path in directories:
+        run = read_run(path)
+        if run.rounds:
+            runs.append(run)
+        else:
+            notes.append(f"{run.path} {run.status} and is left out.")
+    if not runs:
+        raise InputError(f"there is no finished round to show: {' '.join(notes)}")
+    return runs, notes
 
 
 def find_runs(paths: list[Path]) -> list[Path]:
-    """Run directories, in order of the paths and then of their names; each once."""
-    found: dict[Path, Path] = {}
+    """Return each run directory in or below the paths once, in the order of paths and names."""
+    directories: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise InputError(
-                f"{path} is not a folder; give run directories, or folders that hold some"
+                f"{path} is not a folder; name run directories, or folders that contain some"
             )
-        for folder, inner, files in os.walk(path):
-            inner.sort()
+        for folder, subfolders, files in os.walk(path):
+            subfolders.sort()
             if "experiment.toml" in files:
-                inner.clear()
-                found.setdefault(Path(folder).resolve(), Path(folder))
-    return list(found.values())
+                subfolders.clear()
+                directories.setdefault(Path(folder).resolve(), Path(folder))
+    return list(directories.values())
 
 
 def read_run(path: Path) -> Run:
-    """Every fact is checked here, once: nothing that is computed from a run meets a damaged one."""
-    noted, dealt, last = path / "experiment.toml", path / "partition.json", path / "final.json"
-    values = read_toml(noted)
-    texts = {key: run_checks.texts(values.pop(key, {}), key, noted) for key in TEXTS}
-    settings: Fact = {}
-    for key, value in values.items():
-        settings |= (
-            {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
-        )
-    run_checks.settings(settings, noted)
-    partition, final = read_json(dealt), read_json(last) or {}
+    """Return the run in a directory.
+
+    All values are checked here, so that nothing else in the report has to handle damaged files.
+    """
+    toml, partition_file = path / "experiment.toml", path / "partition.json"
+    values = read_toml(toml)
+    versions = text_table(values.pop("versions", {}), "versions", toml)
+    choices = text_table(values.pop("choices", {}), "choices", toml)
+    settings = flatten(values)
+    check_settings(settings, str(toml))
+    partition = read_record(partition_file, PartitionRecord)
     if partition is not None:
-        run_checks.partition(partition, dealt)
-    run_checks.final(final, (partition or {}).get("classes"), last)
-    rounds, diverged = read_rounds(path / "rounds.jsonl"), (path / "diverged.txt").exists()
+        check_partition(partition, str(partition_file))
+    final = read_record(path / "final.json", FinalRecord) or FinalRecord()
+    classes = None if partition is None else partition.classes
+    check_final(final, classes, str(path / "final.json"))
     return Run(
-        path, settings, **texts, rounds=rounds, partition=partition, final=final, diverged=diverged
+        path=path,
+        settings=settings,
+        versions=versions,
+        choices=choices,
+        rounds=read_rounds(path / "rounds.jsonl"),
+        partition=partition,
+        final=final,
+        diverged=(path / "diverged.txt").exists(),
     )
+
+
+def flatten(values: dict[str, Any]) -> Settings:
+    """Return settings with the keys of tables joined, as in `algorithm.mu`."""
+    settings: Settings = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            settings |= {f"{key}.{inner}": item for inner, item in value.items()}
+        else:
+            settings[key] = value
+    return settings
+
+
+def text_table(value: Any, key: str, path: Path) -> dict[str, str]:
+    """Return a table of experiment.toml that is not a setting, with its values as text."""
+    require(isinstance(value, dict), str(path), f"[{key}] must be a table", value)
+    return {str(name): str(text) for name, text in value.items()}

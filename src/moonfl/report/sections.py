@@ -1,200 +1,279 @@
-"""What stands in a report, section by section; a section without facts is left out."""
+"""The sections of a report with their figures and tables; a section without content is left out."""
 
 import functools
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from . import description_tables, result_tables
-from .comparisons import baseline, panels
-from .curves import accuracy_curves, drift, seeds_of, subtitle
-from .dot_charts import classes, cost, final_accuracy, parties, to_target
+from ..runs.schema import PartitionRecord
+from .comparisons import baseline, figure_groups
+from .confusion import confusion_matrix
+from .curves import accuracy_curves, describe_setting, drift_figure, seed_count
+from .description_tables import (
+    choices_table,
+    class_tables,
+    party_table,
+    runs_table,
+    settings_tables,
+)
+from .dot_charts import (
+    PARTY_CHARTS,
+    class_chart,
+    cost_chart,
+    final_accuracy_chart,
+    party_chart,
+    target_chart,
+)
 from .groups import Group
 from .partition import describe_sizes, draw_heat_map
 from .rendering import Picture, render
-from .statistics import difference, final, mean_std, targets
+from .result_tables import accuracy_table, cost_table, difference_table, target_table
+from .statistics import final_accuracy, mean_std, paired_differences, target_accuracies
 from .tables import Column, Table, percent, points
-from .tsne import confusion_matrix, tsne
+from .tsne import first_embedding, tsne_figure
 
-MAPS = 8  # groups that get a confusion matrix and a t-SNE map of their own
+MAX_MATRICES = 8  # groups that get a confusion matrix and a t-SNE figure
+MAX_LABELS = 4  # groups that the caption of a partition names
 
 
 @dataclass(frozen=True)
 class Section:
-    name: str
+    """A section of the page: a title, an optional introduction, figures and tables."""
+
+    name: str  # its id on the page
     title: str
-    text: str
+    text: str = ""
     pictures: list[Picture] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
 
 
-def sections(groups: list[Group], target: float | None) -> list[Section]:
-    made = [
-        *accuracies(groups),
-        *on_target(groups, target),
-        *partitions(groups),
-        *by_class(groups),
-        *by_party(groups),
-        *representations(groups),
-        *costs(groups),
-        *all_settings(groups),
+def report_sections(groups: list[Group], target: float | None) -> list[Section]:
+    """Return the sections of the report in their order."""
+    sections = [
+        accuracy_section(groups),
+        target_section(groups, target),
+        partition_section(groups),
+        class_section(groups),
+        party_section(groups),
+        representation_section(groups),
+        cost_section(groups),
+        settings_section(groups),
     ]
-    return [section for section in made if section.pictures or section.tables]
+    return [section for section in sections if section.pictures or section.tables]
 
 
-def each(
-    name: str, parts: list[list[Group]], make: Callable[[str, list[Group]], Picture | None]
+def draw_each(
+    name: str, parts: list[list[Group]], draw: Callable[[str, list[Group]], Picture | None]
 ) -> list[Picture]:
-    """One figure a part; numbered where there are several."""
-    names = [name if len(parts) == 1 else f"{name}-{k}" for k in range(1, len(parts) + 1)]
-    return [
-        made for n, part in zip(names, parts, strict=True) if (made := make(n, part)) is not None
-    ]
+    """Return one figure for each part; their names are numbered if there are several parts."""
+    pictures = []
+    for number, part in enumerate(parts, 1):
+        picture = draw(name if len(parts) == 1 else f"{name}-{number}", part)
+        if picture is not None:
+            pictures.append(picture)
+    return pictures
+
+
+def existing(*tables: Table | None) -> list[Table]:
+    """Return the tables that are not None."""
+    return [table for table in tables if table is not None]
 
 
 def by_dataset(groups: list[Group]) -> list[list[Group]]:
+    """Return the groups of each dataset."""
     parts: dict[str, list[Group]] = {}
-    for g in groups:
-        parts.setdefault(g.dataset, []).append(g)
+    for group in groups:
+        parts.setdefault(group.dataset, []).append(group)
     return list(parts.values())
 
 
-def headline(groups: list[Group]) -> list[str]:
-    """A sentence a data set: who ends highest, and by how much above FedAvg."""
-    return [one_headline(part, len(by_dataset(groups)) > 1) for part in by_dataset(groups)]
+def headlines(groups: list[Group]) -> list[str]:
+    """Return one sentence per dataset: the best method, and its difference to FedAvg."""
+    parts = by_dataset(groups)
+    return [headline(part, name_dataset=len(parts) > 1) for part in parts]
 
 
-def one_headline(part: list[Group], several: bool) -> str:
-    ranked = sorted((g for g in part if g.federated), key=lambda g: -final(g).mean) or part
-    top, base = ranked[0], baseline(ranked[0], part)
-    level = Column("", percent).text(final(top))
-    where = f"{top.dataset}: " if several else ""
-    where += "so far, " if not all(g.finished for g in part) else ""
+def headline(groups: list[Group], *, name_dataset: bool) -> str:
+    """Return the sentence on the groups of one dataset."""
+    federated = [group for group in groups if group.federated]
+    ranked = sorted(federated, key=lambda group: -final_accuracy(group).mean) or groups
+    best = ranked[0]
+    accuracy = Column("", percent).text(final_accuracy(best))
+    start = f"{best.dataset}: " if name_dataset else ""
+    if not all(group.finished for group in groups):
+        start += "so far, "
     if len(ranked) == 1:
-        return f"{where}{top.label} ends at {level} % over {seeds_of(top)}."
-    equal = [g.label for g in ranked if final(g).mean == final(top).mean]
+        return f"{start}{best.label} reaches {accuracy} % over {seed_count(best)}."
+    equal = [
+        group.label for group in ranked if final_accuracy(group).mean == final_accuracy(best).mean
+    ]
     if len(equal) > 1:
-        return f"{where}{' and '.join(equal)} end equal, at {level} %."
-    among = " of the federated methods" if len(ranked) < len(part) else ""
-    gain = mean_std(difference(top, base)[1]) if base else None
-    ends = f", {Column('', points).text(gain)} points against FedAvg" if gain else ""
-    return f"{where}{top.label} ends highest{among}, at {level} % over {seeds_of(top)}{ends}."
-
-
-def accuracies(groups: list[Group]) -> list[Section]:
-    shown = each("accuracy", panels(groups), accuracy_curves) + each(
-        "final", by_dataset(groups), final_accuracy
+        return f"{start}{' and '.join(equal)} have the same final accuracy, {accuracy} %."
+    among = " of the federated methods" if len(ranked) < len(groups) else ""
+    return (
+        f"{start}{best.label} has the highest final accuracy{among}, {accuracy} % over "
+        f"{seed_count(best)}{difference_to_fedavg(best, groups)}."
     )
-    made = [result_tables.accuracy(groups), result_tables.differences(groups)]
-    return [Section("accuracy", "Accuracy", "", shown, [table for table in made if table])]
 
 
-def on_target(groups: list[Group], target: float | None) -> list[Section]:
-    goal, made = targets(groups, target), result_tables.to_target(groups, target)
-    shown = each(
-        "target", by_dataset(groups), lambda n, part: to_target(n, part, goal[part[0].dataset])
+def difference_to_fedavg(group: Group, groups: list[Group]) -> str:
+    """Return the paired difference to FedAvg as the end of a sentence; empty without FedAvg."""
+    base = baseline(group, groups)
+    difference = mean_std(paired_differences(group, base)[1]) if base else None
+    if difference is None:
+        return ""
+    return f", {Column('', points).text(difference)} percentage points compared with FedAvg"
+
+
+def accuracy_section(groups: list[Group]) -> Section:
+    """Return the section on test accuracy."""
+    pictures = draw_each("accuracy", figure_groups(groups), accuracy_curves)
+    pictures += draw_each("final", by_dataset(groups), final_accuracy_chart)
+    tables = existing(accuracy_table(groups), difference_table(groups))
+    return Section("accuracy", "Accuracy", pictures=pictures, tables=tables)
+
+
+def target_section(groups: list[Group], target: float | None) -> Section:
+    """Return the section on rounds and bytes to a target accuracy."""
+    targets = target_accuracies(groups, target)
+
+    def draw(name: str, part: list[Group]) -> Picture | None:
+        return target_chart(name, part, targets[part[0].dataset])
+
+    return Section(
+        name="target",
+        title="Rounds to a target accuracy",
+        text="How many rounds and bytes a method needs to reach the target accuracy.",
+        pictures=draw_each("target", by_dataset(groups), draw),
+        tables=existing(target_table(groups, target)),
     )
-    text = "How soon a method is as good as the target, in rounds and in what was sent."
-    return [Section("target", "The way to a target", text, shown, [made] if made else [])]
 
 
-def partitions(groups: list[Group]) -> list[Section]:
-    distinct: dict[str, list[Group]] = {}
-    for g in groups:
-        for run in g.runs:
-            if run.partition and "counts" in run.partition and g.settings.get("parties") != 1:
-                users = distinct.setdefault(json.dumps(run.partition), [])
-                users += [] if g in users else [g]
-    shown = []
-    for number, (text, users) in enumerate(distinct.items(), 1):
-        known = json.loads(text)
-        counts = np.asarray(known["counts"], dtype=np.int64)
-        names = tuple(known.get("classes") or map(str, range(counts.shape[1])))
-        given = known.get("names") or []
-        parties = tuple(map(str, given)) if len(given) == len(counts) else ()
-        figure = draw_heat_map(
-            counts,
-            names,
-            f"Who has what: {describe_partition(users[0])}",
-            subtitle=subtitle(users),
-            names=parties,
-        )
-        who = (
-            "all runs"
-            if len(users) == len(groups)
-            else ", ".join(g.label for g in users[:4]) + ("…" if len(users) > 4 else "")
-        )
-        said = f"Training samples of each class at each party; {describe_sizes(counts)}. Used by {who}."
-        alt = f"Heat map of {counts.shape[0]} parties by {counts.shape[1]} classes; {describe_sizes(counts)}."
-        shown.append(render(f"partition-{number}", figure, said, alt))
-    return [
-        Section(
-            "partition", "Partition", "How the training samples are dealt to the parties.", shown
-        )
-    ]
+def partition_section(groups: list[Group]) -> Section:
+    """Return the section on the partition, with one heat map for each different partition."""
+    records: dict[str, PartitionRecord] = {}
+    users: dict[str, list[Group]] = {}
+    for group in groups:
+        for run in group.runs:
+            record = run.partition
+            if record is None or group.settings.get("parties") == 1:
+                continue
+            key = repr((record.classes, record.counts, record.names))
+            records[key] = record
+            members = users.setdefault(key, [])
+            if group not in members:
+                members.append(group)
+    pictures = []
+    for number, (key, record) in enumerate(records.items(), 1):
+        used_by_all = len(users[key]) == len(groups)
+        caption = f"Used by {'all runs' if used_by_all else list_labels(users[key])}."
+        pictures.append(partition_picture(f"partition-{number}", record, users[key], caption))
+    text = "How the training samples are split over the parties."
+    return Section("partition", "Partition", text, pictures)
 
 
-def describe_partition(g: Group) -> str:
-    kind = g.settings.get("partition", "")
-    if g.settings.get("dataset") == "sites":
-        return "each site its own"
-    return f"Dirichlet, beta {g.settings.get('beta', 0):g}" if kind == "dirichlet" else str(kind)
+def list_labels(groups: list[Group]) -> str:
+    """Return the labels of the first groups."""
+    labels = ", ".join(group.label for group in groups[:MAX_LABELS])
+    return f"{labels}…" if len(groups) > MAX_LABELS else labels
 
 
-def by_class(groups: list[Group]) -> list[Section]:
-    parts = panels([g for g in groups if any("confusion" in run.final for run in g.runs)])
-    chosen = [[g] for g in groups if any("confusion" in run.final for run in g.runs)]
-    shown = each("classes", parts, classes) + each(
-        "confusion", chosen[:MAPS], lambda n, part: confusion_matrix(n, part[0])
+def partition_picture(
+    name: str, record: PartitionRecord, groups: list[Group], caption: str
+) -> Picture:
+    """Return the heat map of a partition."""
+    counts = np.asarray(record.counts, dtype=np.int64)
+    parties, classes = counts.shape
+    names = record.names or []
+    figure = draw_heat_map(
+        counts,
+        tuple(record.classes),
+        f"Samples per party and class: {describe_partition(groups[0])}",
+        subtitle=describe_setting(groups),
+        names=tuple(names) if len(names) == parties else (),
     )
-    text = (
-        f"Confusion matrices of the first {MAPS} of {len(chosen)} groups."
-        if len(chosen) > MAPS
-        else ""
+    sizes = describe_sizes(counts)
+    caption = f"Training samples of each class at each party; {sizes}. {caption}"
+    alt = f"Heat map of {parties} parties by {classes} classes; {sizes}."
+    return render(name, figure, caption, alt)
+
+
+def describe_partition(group: Group) -> str:
+    """Return the kind of partition in words."""
+    if group.settings.get("dataset") == "sites":
+        return "data of the sites"
+    kind = group.settings.get("partition", "")
+    if kind == "dirichlet":
+        return f"Dirichlet, beta {group.settings.get('beta', 0):g}"
+    return str(kind)
+
+
+def class_section(groups: list[Group]) -> Section:
+    """Return the section on classes: accuracy per class and confusion matrices."""
+    recorded = [
+        group for group in groups if any(run.final.confusion is not None for run in group.runs)
+    ]
+    pictures = draw_each("classes", figure_groups(recorded), class_chart)
+    pictures += draw_each(
+        "confusion",
+        [[group] for group in recorded[:MAX_MATRICES]],
+        lambda name, part: confusion_matrix(name, part[0]),
     )
-    return [Section("classes", "Classes", text, shown, description_tables.per_class(groups))]
+    return Section(
+        name="classes",
+        title="Classes",
+        text=describe_selection("Confusion matrices", recorded),
+        pictures=pictures,
+        tables=class_tables(groups),
+    )
 
 
-def by_party(groups: list[Group]) -> list[Section]:
-    federated = panels([g for g in groups if g.federated])
-    shown = each("drift", federated, drift)
-    for key in ("accuracy", "held-out", "distance", "similarity"):
-        shown += each(f"party-{key}", federated, functools.partial(parties, key=key))
-    made = description_tables.per_party([g for g in groups if g.federated])
-    return [
-        Section(
-            "parties",
-            "Parties",
-            "What the global model is to each party, and how far parties go from it.",
-            shown,
-            [made] if made else [],
-        )
-    ]
+def describe_selection(figures: str, groups: list[Group]) -> str:
+    """Return a note if only the first groups have a figure."""
+    if len(groups) <= MAX_MATRICES:
+        return ""
+    return f"{figures} of the first {MAX_MATRICES} of {len(groups)} groups."
 
 
-def representations(groups: list[Group]) -> list[Section]:
-    chosen = [
-        [g] for g in groups if any((run.final.get("tsne") or {}).get("points") for run in g.runs)
-    ]
-    text = f"Maps of the first {MAPS} of {len(chosen)} groups." if len(chosen) > MAPS else ""
-    shown = each("tsne", chosen[:MAPS], lambda n, part: tsne(n, part[0]))
-    return [Section("representation", "Representation", text, shown)]
+def party_section(groups: list[Group]) -> Section:
+    """Return the section on parties: drift, and metrics per party."""
+    federated = [group for group in groups if group.federated]
+    parts = figure_groups(federated)
+    pictures = draw_each("drift", parts, drift_figure)
+    for key in PARTY_CHARTS:
+        pictures += draw_each(f"party-{key}", parts, functools.partial(party_chart, key=key))
+    return Section(
+        name="parties",
+        title="Parties",
+        text=(
+            "How well the global model fits each party, and how far local training moves a party's "
+            "model away from it."
+        ),
+        pictures=pictures,
+        tables=existing(party_table(federated)),
+    )
 
 
-def costs(groups: list[Group]) -> list[Section]:
-    return [
-        Section(
-            "cost", "Cost", "", each("cost", by_dataset(groups), cost), [result_tables.cost(groups)]
-        )
-    ]
+def representation_section(groups: list[Group]) -> Section:
+    """Return the section on representations, with t-SNE figures."""
+    recorded = [group for group in groups if first_embedding(group) is not None]
+    pictures = draw_each(
+        "tsne",
+        [[group] for group in recorded[:MAX_MATRICES]],
+        lambda name, part: tsne_figure(name, part[0]),
+    )
+    text = describe_selection("t-SNE", recorded)
+    return Section("representation", "Representations", text, pictures)
 
 
-def all_settings(groups: list[Group]) -> list[Section]:
-    made = [
-        *description_tables.settings(groups),
-        description_tables.choices(groups),
-        description_tables.sources(groups),
-    ]
-    return [Section("settings", "Settings", "", [], [table for table in made if table])]
+def cost_section(groups: list[Group]) -> Section:
+    """Return the section on computation and communication."""
+    pictures = draw_each("cost", by_dataset(groups), cost_chart)
+    return Section("cost", "Cost", pictures=pictures, tables=[cost_table(groups)])
+
+
+def settings_section(groups: list[Group]) -> Section:
+    """Return the section on settings, implementation choices and run directories."""
+    tables = [*settings_tables(groups), *existing(choices_table(groups)), runs_table(groups)]
+    return Section("settings", "Settings", tables=tables)

@@ -1,4 +1,4 @@
-"""Figures of accuracy by the value of one setting, a line a method."""
+"""Figures of test accuracy by the value of one setting, one line per method."""
 
 import itertools
 from typing import TYPE_CHECKING
@@ -12,48 +12,67 @@ from .tables import Column, MeanStd, percent
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-GREY = ("FedAvg", "paper")  # what the others are compared with
-Lines = dict[str, list[MeanStd | None]]  # by name, one for each value; None: a gap
+GREY = ("FedAvg", "paper")  # the baselines
+Lines = dict[str, list[MeanStd | None]]  # by label, one entry per value; None is a gap
 
 
 def accuracy_by_setting(
-    name: str, titles: tuple[str, str], across: str, values: list[str], lines: Lines, best: str = ""
+    name: str,
+    titles: tuple[str, str],
+    setting: str,
+    values: list[str],
+    lines: Lines,
+    *,
+    best: str = "",
 ) -> Picture:
-    """`best` is the value that the paper found best. Values stand at equal distances: a true axis would crowd them."""
+    """Return a figure of test accuracy by the values of a setting.
+
+    `best` is the value that the paper found best. Values are spaced evenly, because on a numeric
+    axis some would overlap.
+    """
     numbers = itertools.count(1)
     with figure_style():
         figure, axes = new_figure(*titles, height=3.3 + 0.1 * len(lines))
-        for k, (label, found) in enumerate(lines.items()):
-            beside = 0.05 * (k - (len(lines) - 1) / 2)  # so that no deviation hides another
-            line(axes, beside, label, found, 0 if label in GREY else next(numbers))
+        for k, (label, accuracies) in enumerate(lines.items()):
+            offset = 0.05 * (k - (len(lines) - 1) / 2)  # so that error bars do not overlap
+            style = 0 if label in GREY else next(numbers)
+            draw_line(axes, offset, label, accuracies, style)
         axes.set_xticks(range(len(values)), [value.replace(" (", "\n(") for value in values])
-        axes.set(xlabel=across, ylabel="test accuracy, %")
+        axes.set(xlabel=setting, ylabel="test accuracy, %")
         axes.set_xlim(-0.4, len(values) - 0.6)
         axes.grid(axis="x", visible=False)
         if best:
-            mark(axes, values.index(best), "the paper's best")
+            highlight(axes, values.index(best), "the paper's best")
         if len(lines) > 1:
             legend(figure, axes)
-        said = (
-            f"Test accuracy by {across}: mean over seeds, with the deviation over seeds as a bar."
-        )
-        said += f" Shaded: {best}, the paper's best." if best else ""
-        show = Column("", percent).text
-        ends = "; ".join(
-            f"{label}: "
-            + ", ".join(f"{show(s)} at {v}" for v, s in zip(values, found, strict=True) if s)
-            for label, found in lines.items()
-        )
-        return render(name, figure, said, f"Line chart of test accuracy by {across}. In %: {ends}.")
+        caption = f"Test accuracy by {setting}: mean ± standard deviation (error bars) over seeds."
+        if best:
+            caption += f" Shaded: {best}, the paper's best."
+        alt = f"Line chart of test accuracy by {setting}. In %: {describe_lines(values, lines)}."
+        return render(name, figure, caption, alt)
 
 
-def line(axes: "Axes", beside: float, label: str, found: list[MeanStd | None], style: int) -> None:
-    mean = np.array([np.nan if s is None else 100 * s.mean for s in found])
-    deviation = [0.0 if s is None or s.std is None else 100 * s.std for s in found]
+def describe_lines(values: list[str], lines: Lines) -> str:
+    """Return all accuracies as text, for readers who do not see the figure."""
+    column = Column("", percent)
+    texts = []
+    for label, accuracies in lines.items():
+        pairs = zip(values, accuracies, strict=True)
+        points = [f"{column.text(accuracy)} at {value}" for value, accuracy in pairs if accuracy]
+        texts.append(f"{label}: {', '.join(points)}")
+    return "; ".join(texts)
+
+
+def draw_line(
+    axes: "Axes", offset: float, label: str, accuracies: list[MeanStd | None], style: int
+) -> None:
+    """Draw the means as a line with gaps, and the standard deviations as error bars."""
+    means = np.array([np.nan if entry is None else 100 * entry.mean for entry in accuracies])
+    stds = [0.0 if entry is None else 100 * (entry.std or 0.0) for entry in accuracies]
     axes.errorbar(
-        np.arange(len(found)) + beside,
-        mean,
-        yerr=deviation if any(deviation) else None,
+        np.arange(len(accuracies)) + offset,
+        means,
+        yerr=stds if any(stds) else None,
         label=label,
         capsize=2.5,
         elinewidth=0.9,
@@ -61,9 +80,11 @@ def line(axes: "Axes", beside: float, label: str, found: list[MeanStd | None], s
     )
 
 
-def mark(axes: "Axes", place: int, text: str) -> None:
-    axes.axvspan(place - 0.3, place + 0.3, color=GRID, alpha=0.5, lw=0)
+def highlight(axes: "Axes", position: int, text: str) -> None:
+    """Shade the background of one value and write `text` above it."""
+    axes.axvspan(position - 0.3, position + 0.3, color=GRID, alpha=0.5, lw=0)
     axes.margins(y=0.16)
+    place = (position, 0.985)
     axes.annotate(
-        text, (place, 0.985), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=8
+        text, place, xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=8
     )

@@ -1,167 +1,188 @@
-"""What is computed from the facts: means over seeds, differences paired by seed, rounds and bytes to a target."""
+"""Statistics of groups: mean and standard deviation over seeds, differences paired by seed, rounds
+and bytes to a target accuracy, and metrics per party and class."""
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.schema import RoundRecord, convert
+from ..runs.schema import RoundRecord
 from ..runs.stopping import selected_round
 from .groups import Group
-from .run_checks import Fact
 from .tables import MeanStd
 
 Floats = NDArray[np.float64]
 NOT_REACHED = "not reached"
 
 
-def mean_std(values: Any) -> MeanStd | None:
-    """Mean and deviation of what is there; None where nothing is."""
-    there = np.asarray([v for v in values if v is not None and math.isfinite(v)], dtype=float)
-    if not len(there):
+def mean_std(values: Iterable[float | None]) -> MeanStd | None:
+    """Return mean and standard deviation of the finite values; None if there are none."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    if not finite:
         return None
-    return MeanStd(
-        float(there.mean()), float(there.std(ddof=1)) if len(there) > 1 else None, len(there)
-    )
+    numbers = np.asarray(finite, dtype=float)
+    std = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
+    return MeanStd(float(numbers.mean()), std, len(numbers))
 
 
-def band(values: Floats) -> tuple[Floats, Floats]:
-    """Mean and deviation over the first axis; the deviation of one row is 0."""
+def mean_std_curves(values: Floats) -> tuple[Floats, Floats]:
+    """Return mean and standard deviation over the first axis; the latter is 0 for a single row."""
     mean = values.mean(axis=0)
-    return mean, values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
+    std = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
+    return mean, std
 
 
-def finals(g: Group) -> Floats:
-    return np.array([values[-1] for values in g.told("accuracy")])
+def final_accuracies(group: Group) -> Floats:
+    """Return the test accuracy of the last round for each seed."""
+    return np.array([values[-1] for values in group.metric("accuracy")])
 
 
-def final(g: Group) -> MeanStd:
-    made = mean_std(finals(g))
-    assert made is not None
-    return made
+def final_accuracy(group: Group) -> MeanStd:
+    """Return mean and standard deviation over seeds of the last round's test accuracy."""
+    accuracy = mean_std(final_accuracies(group))
+    assert accuracy is not None
+    return accuracy
 
 
-def at_end(g: Group, key: str) -> MeanStd | None:
-    return mean_std(values[-1] for values in g.told(key))
+def final_metric(group: Group, name: str) -> MeanStd | None:
+    """Return mean and standard deviation over seeds of a metric in the last round."""
+    return mean_std(values[-1] for values in group.metric(name))
 
 
-def of_chosen(g: Group) -> MeanStd | None:
-    """Test accuracy of the round that validation samples choose."""
-    accuracies = []
-    for rounds in g.counted():
-        record = selected_round(convert(rounds, list[RoundRecord], "rounds"))
-        if record is not None:
-            accuracies.append(record.accuracy)
-    return mean_std(accuracies)
+def metric_per_round(group: Group, name: str) -> MeanStd | None:
+    """Return mean and standard deviation over seeds of a metric's mean over rounds."""
+    return mean_std(values.mean() for values in group.metric(name))
 
 
-def bests(g: Group) -> list[tuple[float, int]]:
-    """Of each seed the highest accuracy and the first round that had it."""
-    return [(float(row.max()), int(row.argmax()) + 1) for row in g.told("accuracy")]
+def selected_accuracy(group: Group) -> MeanStd | None:
+    """Return the test accuracy of the rounds that are selected by validation accuracy."""
+    selected = [selected_round(records) for records in group.records()]
+    return mean_std(record.accuracy for record in selected if record is not None)
 
 
-def difference(g: Group, base: Group) -> tuple[list[int], list[float]]:
-    """The seeds that both have, and at each of them the final accuracy of `g` minus that of `base`."""
-    ours, theirs = (dict(zip(x.seeds, finals(x), strict=True)) for x in (g, base))
-    common = sorted(ours.keys() & theirs.keys())
-    return common, [float(ours[seed] - theirs[seed]) for seed in common]
+def best_rounds(group: Group) -> list[tuple[float, int]]:
+    """Return for each seed the highest test accuracy and the first round that has it."""
+    return [(float(row.max()), int(row.argmax()) + 1) for row in group.metric("accuracy")]
+
+
+def paired_differences(group: Group, base: Group) -> tuple[list[int], list[float]]:
+    """Return the seeds that both groups have, and the differences of their final accuracies."""
+    ours = dict(zip(group.seeds, final_accuracies(group), strict=True))
+    theirs = dict(zip(base.seeds, final_accuracies(base), strict=True))
+    seeds = sorted(ours.keys() & theirs.keys())
+    return seeds, [float(ours[seed] - theirs[seed]) for seed in seeds]
 
 
 @dataclass(frozen=True)
 class Reach:
-    """When a seed's accuracy first was at the target, and what was sent until then."""
+    """The first round at which a run has the target accuracy, and the bytes sent until then."""
 
     round: int
-    bytes: float | None  # None: not recorded
+    bytes: float | None  # None if not recorded
 
 
-def reach(g: Group, target: float) -> list[Reach | None]:
-    return [reach_target(rounds, target) for rounds in g.counted()]
+def reach_by_seed(group: Group, target: float) -> list[Reach | None]:
+    """Return for each seed when it reaches the target accuracy."""
+    return [reach_target(records, target) for records in group.records()]
 
 
-def reach_target(rounds: list[Fact], target: float) -> Reach | None:
-    first = next(
-        (n for n, fact in enumerate(rounds, 1) if fact.get("accuracy", -1) >= target), None
-    )
-    return None if first is None else Reach(first, bytes_sent(rounds[:first]))
+def reach_target(records: Sequence[RoundRecord], target: float) -> Reach | None:
+    """Return when the target accuracy is first reached; None if it never is."""
+    for number, record in enumerate(records, 1):
+        if record.accuracy >= target:
+            return Reach(number, bytes_sent(records[:number]))
+    return None
 
 
-def bytes_sent(rounds: list[Fact]) -> float | None:
-    """Both ways, in bytes; None where that was not recorded."""
-    known = [fact[key] for fact in rounds for key in ("bytes_down", "bytes_up") if key in fact]
-    return sum(known) if len(known) == 2 * len(rounds) else None
+def bytes_sent(records: Sequence[RoundRecord]) -> float | None:
+    """Return the bytes sent to and by the parties in these rounds; None if not recorded."""
+    total: float = 0
+    for record in records:
+        if record.bytes_down is None or record.bytes_up is None:
+            return None
+        total += record.bytes_down + record.bytes_up
+    return total
 
 
-def rounds_and_bytes(hits: list[Reach | None]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Two cells of a table, by seed."""
-    return tuple(h.round if h else NOT_REACHED for h in hits), tuple(
-        h.bytes if h else NOT_REACHED for h in hits
-    )
+def rounds_and_bytes(hits: Sequence[Reach | None]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return two cells of a table: the rounds and the bytes to the target, by seed."""
+    rounds = tuple(hit.round if hit else NOT_REACHED for hit in hits)
+    sent = tuple(hit.bytes if hit else NOT_REACHED for hit in hits)
+    return rounds, sent
 
 
-def targets(groups: list[Group], given: float | None) -> dict[str, float]:
-    """By data set: the one given, or the final accuracy of its longest FedAvg group, or the smallest final one."""
-    found: dict[str, float] = {}
-    for dataset in dict.fromkeys(g.dataset for g in groups):
-        there = [g for g in groups if g.dataset == dataset]
-        fedavg = [g for g in there if g.is_fedavg]
-        longest = max(fedavg, key=lambda g: g.length, default=None)
-        natural = final(longest).mean if longest else min(final(g).mean for g in there)
-        found[dataset] = natural if given is None else given
-    return found
+def target_accuracies(groups: list[Group], target: float | None) -> dict[str, float]:
+    """Return the target accuracy of each dataset.
+
+    Without a `target` it is the final accuracy of FedAvg, of the longest group if there are
+    several; without FedAvg it is the lowest final accuracy.
+    """
+    targets: dict[str, float] = {}
+    for dataset in dict.fromkeys(group.dataset for group in groups):
+        members = [group for group in groups if group.dataset == dataset]
+        fedavg = [group for group in members if group.is_fedavg]
+        if target is not None:
+            targets[dataset] = target
+        elif fedavg:
+            longest = max(fedavg, key=lambda group: group.length)
+            targets[dataset] = final_accuracy(longest).mean
+        else:
+            targets[dataset] = min(final_accuracy(group).mean for group in members)
+    return targets
 
 
-def per_round(g: Group, key: str) -> MeanStd | None:
-    """Of each seed the mean over its rounds."""
-    return mean_std(values.mean() for values in g.told(key))
+def party_metric(group: Group, name: str) -> dict[int, float]:
+    """Return for each party the mean over seeds of a field of FinalParty."""
+    values: dict[int, list[float]] = {}
+    for run in group.runs:
+        for party in run.final.parties:
+            value = getattr(party, name)
+            if value is not None:
+                values.setdefault(party.party, []).append(value)
+    return mean_by_party(values)
 
 
-def party_values(g: Group, key: str) -> dict[int, float]:
-    """A fact of final.json per party, mean over the seeds that have it."""
-    found: dict[int, list[float]] = {}
-    for run in g.runs:
-        for row in run.final.get("parties") or []:
-            if isinstance(row.get(key), (int, float)) and math.isfinite(row[key]):
-                found.setdefault(row["party"], []).append(row[key])
-    return {party: float(np.mean(found[party])) for party in sorted(found)}
+def held_out_accuracy(group: Group) -> dict[int, float]:
+    """Return for each party the last global model's accuracy on the samples it holds out."""
+    values: dict[int, list[float]] = {}
+    for records in group.records():
+        sites = records[-1].sites or {}
+        for party, (correct, total) in sites.items():
+            values.setdefault(int(party), []).append(correct / total)
+    return mean_by_party(values)
 
 
-def held_out(g: Group) -> dict[int, float]:
-    """The global model's accuracy on what each party holds out, after the last round, mean over the seeds."""
-    found: dict[int, list[float]] = {}
-    for rounds in g.counted():
-        for i, (right, number) in rounds[-1].get("sites", {}).items():
-            found.setdefault(int(i), []).append(right / number)
-    return {party: float(np.mean(found[party])) for party in sorted(found)}
+def mean_by_party(values: dict[int, list[float]]) -> dict[int, float]:
+    """Return the mean of each party's values, sorted by party."""
+    return {party: float(np.mean(values[party])) for party in sorted(values)}
 
 
-def confusion(g: Group) -> Floats | None:
-    """Row-wise shares, the test sets of all seeds together."""
-    tables = [
-        np.asarray(run.final["confusion"], dtype=float)
-        for run in g.runs
-        if "confusion" in run.final
+def confusion_shares(group: Group) -> Floats | None:
+    """Return the confusion matrix over all seeds as shares of each true class (row)."""
+    matrices = [
+        np.asarray(run.final.confusion, dtype=float)
+        for run in group.runs
+        if run.final.confusion is not None
     ]
-    if not tables or len({t.shape for t in tables}) > 1:
+    if not matrices or len({matrix.shape for matrix in matrices}) > 1:
         return None
-    integer = np.sum(tables, axis=0)
-    shares: Floats = integer / np.maximum(integer.sum(axis=1, keepdims=True), 1)
+    total = np.sum(matrices, axis=0)
+    shares: Floats = total / np.maximum(total.sum(axis=1, keepdims=True), 1)
     return shares
 
 
-def drifts(g: Group) -> tuple[Floats, Floats] | None:
-    """Mean and deviation of ||w_i - w|| over parties and seeds, per round."""
-    mean, deviation = np.empty(g.length), np.empty(g.length)
-    for t in range(g.length):
-        values = [
-            row["drift"]
-            for run in g.runs
-            for row in run.rounds[t].get("parties", [])
-            if row.get("drift") is not None
-        ]
-        if not values:
+def drift_curves(group: Group) -> tuple[Floats, Floats] | None:
+    """Return mean and standard deviation of ||w_i - w|| over parties and seeds, for each round."""
+    mean = np.empty(group.length)
+    std = np.empty(group.length)
+    for t in range(group.length):
+        parties = [party for run in group.runs for party in run.rounds[t].parties or []]
+        drifts = [party.drift for party in parties if party.drift is not None]
+        if not drifts:
             return None
-        mean[t], deviation[t] = np.mean(values), np.std(values)
-    return mean, deviation
+        mean[t] = np.mean(drifts)
+        std[t] = np.std(drifts)
+    return mean, std

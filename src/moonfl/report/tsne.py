@@ -1,158 +1,123 @@
-"""Figures of one group each: the confusion matrix and the t-SNE map."""
+"""Figures of t-SNE embeddings: the representations of test samples under one or more models."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .curves import seeds_of, subtitle
+from ..runs.schema import Embedding
+from .curves import describe_setting
 from .groups import Group
 from .rendering import Picture, render
-from .statistics import Floats, confusion
-from .style import (
-    COLOURS,
-    INK,
-    PAPER,
-    WIDTH,
-    add_title,
-    draw_cells,
-    figure_style,
-    new_figure,
-    text_colour,
-)
+from .statistics import Floats
+from .style import COLOURS, INK, PAPER, WIDTH, add_title, colour, figure_style, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FEW = 20  # classes that are named one by one
-POINTS = 1000  # in a figure: more make the page heavy, not the map clearer
+Points = Sequence[Sequence[float]]  # [samples][2]
+Labels = NDArray[np.int64]
+MAX_NAMED_CLASSES = 20
+MAX_POINTS = 1000  # per figure: more make the page large, but not clearer
 
 
-def confusion_matrix(name: str, g: Group) -> Picture | None:
-    shares = confusion(g)
-    if shares is None:
-        return None
-    count = len(shares)
-    names = g.class_names(count)
-    with figure_style():
-        figure, axes = new_figure(f"Confusion: {g.label}", subtitle([g]), height=3.9)
-        draw_cells(axes, shares, 1)
-        axes.set(xlabel="predicted class", ylabel="true class")
-        if count <= FEW:
-            turned = max(map(len, names)) > 3
-            axes.set_xticks(
-                range(count),
-                names,
-                rotation=40 if turned else 0,
-                ha="right" if turned else "center",
-            )
-            axes.set_yticks(range(count), names)
-            for (i, k), share in np.ndenumerate(shares):
-                axes.text(
-                    k,
-                    i,
-                    f"{100 * share:.0f}",
-                    ha="center",
-                    va="center",
-                    fontsize=8 if count <= 12 else 6,
-                    color=text_colour(share),
-                )
-    worst = shares - np.diag(shares.diagonal())
-    i, k = np.unravel_index(int(worst.argmax()), worst.shape)
-    said = f"Of the test samples of each true class (row), the percentage given each prediction, over {seeds_of(g)}. "
-    said += f"Most often confused: {names[i]} taken for {names[k]}, {100 * worst[i, k]:.0f} %."
-    mean = 100 * shares.diagonal().mean()
-    alt = (
-        f"Heat map of {count} by {count} classes for {g.label}; mean of the diagonal {mean:.1f} %."
-    )
-    return render(name, figure, said, alt)
-
-
-def scatter(
-    axes: "Axes", points: Floats, labels: NDArray[np.int64], names: list[str], byte_size: float
+def draw_points(
+    axes: "Axes", points: Floats, labels: Labels, names: list[str], *, size: float
 ) -> None:
-    """A colour and shape a class; colours come again with another shape."""
+    """Draw one colour and marker per class; colours repeat with another marker."""
     for k in sorted(set(labels.tolist())):
-        shape, colour = "o^s"[k // len(COLOURS) % 3], COLOURS[k % len(COLOURS)]
+        marker = "o^s"[k // len(COLOURS) % 3]
         label = names[k] if k < len(names) else str(k)
-        own = points[labels == k].T
+        x, y = points[labels == k].T
         axes.plot(
-            *own, ls="", marker=shape, ms=byte_size, mew=0, alpha=0.75, color=colour, label=label
+            x, y, ls="", marker=marker, ms=size, mew=0, alpha=0.75, color=colour(k), label=label
         )
 
 
-def some(
-    points: list[list[float]], labels: list[int], most: int
-) -> tuple[Floats, NDArray[np.int64]]:
-    """As many as may be shown, evenly chosen."""
-    kept = np.linspace(0, len(points) - 1, min(len(points), most)).astype(int)
-    return np.asarray(points, dtype=float).reshape(-1, 2)[kept], np.asarray(labels, dtype=np.int64)[
-        kept
-    ]
+def thin_out(points: Points, labels: Sequence[int], limit: int) -> tuple[Floats, Labels]:
+    """Return at most `limit` points, evenly spaced in the list, with their labels."""
+    rows = np.linspace(0, len(points) - 1, min(len(points), limit)).astype(int)
+    coordinates = np.asarray(points, dtype=float).reshape(-1, 2)
+    return coordinates[rows], np.asarray(labels, dtype=np.int64)[rows]
 
 
-def tsne(name: str, g: Group) -> Picture | None:
-    run = next((run for run in g.runs if (run.final.get("tsne") or {}).get("points")), None)
-    if run is None:
+def first_embedding(group: Group) -> tuple[int, Embedding] | None:
+    """Return the seed and the embedding of the first run that has one."""
+    for run in group.runs:
+        if run.final.tsne is not None and run.final.tsne.points:
+            return run.seed, run.final.tsne
+    return None
+
+
+def tsne_figure(name: str, group: Group) -> Picture | None:
+    """Return a scatter plot of one run's embedding; None if no run of the group has one."""
+    recorded = first_embedding(group)
+    if recorded is None:
         return None
-    points, labels = some(run.final["tsne"]["points"], run.final["tsne"]["labels"], POINTS)
-    present = sorted(set(labels.tolist()))
+    seed, embedding = recorded
+    points, labels = thin_out(embedding.points, embedding.labels, MAX_POINTS)
+    classes = sorted(set(labels.tolist()))
+    named = len(classes) <= MAX_NAMED_CLASSES
     with figure_style():
-        figure, axes = new_figure(f"t-SNE of z: {g.label}", subtitle([g]), height=3.9)
-        scatter(axes, points, labels, g.classes, 2.8)
-        if len(present) <= FEW:
-            for k in present:
-                middle = np.median(points[labels == k], axis=0)
-                text = g.classes[k] if k < len(g.classes) else str(k)
-                axes.annotate(
-                    text,
-                    middle.tolist(),
-                    ha="center",
-                    va="center",
-                    fontsize=8.5,
-                    weight="bold",
-                    gid=f"halo-{k}",
-                    bbox={"facecolor": PAPER, "alpha": 0.6, "lw": 0, "pad": 1},
-                )
+        title = f"t-SNE of z: {group.label}"
+        figure, axes = new_figure(title, describe_setting([group]), height=3.9)
+        draw_points(axes, points, labels, group.classes, size=2.8)
+        if named:
+            draw_class_names(axes, points, labels, group.classes)
         axes.set(xticks=[], yticks=[])
         axes.spines[["left", "bottom"]].set_color(INK)
-    said = f"The final model's representation z of {len(points):,} test samples, laid out by t-SNE (seed {run.seed}); "
-    said += "a colour and shape a class" + (
-        ", its name at its middle." if len(present) <= FEW else "; they repeat."
+    caption = (
+        f"Representations z of {len(points):,} test samples under the final model (seed {seed}), "
+        "embedded with t-SNE; one colour and marker per class"
     )
-    return render(
-        name,
-        figure,
-        said,
-        f"Scatter of {len(points)} samples of {len(present)} classes for {g.label}.",
-    )
+    caption += ", its name at the median of its points." if named else "; they repeat."
+    alt = f"Scatter plot of {len(points)} samples of {len(classes)} classes for {group.label}."
+    return render(name, figure, caption, alt)
+
+
+def draw_class_names(axes: "Axes", points: Floats, labels: Labels, names: list[str]) -> None:
+    """Write the name of each class at the median of its points."""
+    for k in sorted(set(labels.tolist())):
+        median = np.median(points[labels == k], axis=0)
+        axes.annotate(
+            names[k] if k < len(names) else str(k),
+            median.tolist(),
+            ha="center",
+            va="center",
+            fontsize=8.5,
+            weight="bold",
+            gid=f"halo-{k}",
+            bbox={"facecolor": PAPER, "alpha": 0.6, "lw": 0, "pad": 1},
+        )
 
 
 def tsne_panels(
     name: str,
     titles: tuple[str, str],
-    maps: dict[str, tuple[list[list[float]], list[int]]],
-    names: list[str],
+    embeddings: dict[str, tuple[Points, Sequence[int]]],
+    classes: list[str],
 ) -> Picture:
-    """Maps of several models side by side, points and labels by model, under one legend."""
+    """Return one figure with a panel for each model (points and labels) and one legend."""
     from matplotlib.figure import Figure
 
     with figure_style():
         figure = Figure(figsize=(1.25 * WIDTH, 1.5 * WIDTH), layout="constrained")
         add_title(figure, *titles)
-        for k, (model, (points, labels)) in enumerate(maps.items(), 1):
-            axes = figure.add_subplot(-(-len(maps) // 2), 2, k, xticks=[], yticks=[])
+        rows = -(-len(embeddings) // 2)  # rounded up
+        for k, (model, (points, labels)) in enumerate(embeddings.items(), 1):
+            axes = figure.add_subplot(rows, 2, k, xticks=[], yticks=[])
             axes.set_title(model, fontsize=9.5)
             axes.spines[:].set_visible(False)
-            scatter(axes, *some(points, labels, POINTS // len(maps)), names, 3.6)
+            shown = thin_out(points, labels, MAX_POINTS // len(embeddings))
+            draw_points(axes, *shown, classes, size=3.6)
         handles, texts = axes.get_legend_handles_labels()
         figure.legend(
             handles, texts, loc="outside lower center", ncols=5, markerscale=1.6, handlelength=1
         )
-    said = f"t-SNE of the representation z of the same test samples under {len(maps)} models; a colour and shape a class."
-    return render(
-        name,
-        figure,
-        said,
-        f"Scatter charts of test samples by class, one for each of: {', '.join(maps)}.",
+    caption = (
+        f"Representations z of the same test samples under {len(embeddings)} models, embedded "
+        "with t-SNE; one colour and marker per class."
     )
+    alt = f"Scatter charts of test samples by class, one for each of: {', '.join(embeddings)}."
+    return render(name, figure, caption, alt)

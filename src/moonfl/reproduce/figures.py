@@ -1,7 +1,7 @@
 """The figures of the paper's targets, drawn from finished runs."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..experiment import Experiment
 from ..report.curves import accuracy_curves
@@ -9,7 +9,8 @@ from ..report.groups import group_runs
 from ..report.rendering import Picture
 from ..report.setting_curves import accuracy_by_setting
 from ..report.tables import MeanStd
-from ..report.tsne import tsne_panels
+from ..report.tsne import Points, tsne_panels
+from ..runs.schema import Embedding
 from .tables import Runs, reported
 from .targets import Entry, Target, experiments
 
@@ -93,7 +94,7 @@ def by_row(
             ]
             lines = {"ours": ours, "paper": paper}
     return accuracy_by_setting(
-        stem, titles, axis, [value_of(entry.row) for entry in entries], lines, best
+        stem, titles, axis, [value_of(entry.row) for entry in entries], lines, best=best
     )
 
 
@@ -104,11 +105,12 @@ def value_of(text: str) -> str:
 
 def four_models(stem: str, titles: tuple[str, str], entries: list[Entry], runs: Runs) -> Picture:
     """Return the motivation's figure: a t-SNE of z under each model, one point per test sample."""
-    maps = {}
+    maps: dict[str, tuple[Points, Sequence[int]]] = {}
+    names: list[str] = []
     for entry in entries:
         for run in list(runs.get(entry.trials[""], {}).values())[:1]:
-            tsne = run.final.get("tsne") or {}
-            key = "local" if entry.row.endswith("a local model") else "points"
-            maps[entry.row] = tsne.get(key) or [], tsne.get("labels", [])
-            names = (run.partition or {}).get("classes", [])
+            tsne = run.final.tsne or Embedding(points=[], labels=[])
+            local = entry.row.endswith("a local model")
+            maps[entry.row] = tsne.local if local else tsne.points, tsne.labels
+            names = run.partition.classes if run.partition is not None else []
     return tsne_panels(stem, titles, maps, names)

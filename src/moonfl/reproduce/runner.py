@@ -14,7 +14,7 @@ from ..errors import DivergenceError, InputError, notify, unknown
 from ..experiment import Experiment, fingerprint, part_name
 from ..report.build import write as write_report
 from ..report.groups import SMALL_SCALE
-from ..report.labels import DATASETS as DATASET_NAMES
+from ..report.labels import DATASET_NAMES
 from ..report.partition import heat_map
 from ..report.rendering import Picture
 from ..report.runs import Run, read_run

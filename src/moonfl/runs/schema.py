@@ -7,6 +7,9 @@ This module does not import torch: reports must start fast.
 """
 
 import json
+import re
+import reprlib
+import sys
 from collections.abc import Iterator
 from typing import Annotated, Any, TypeVar
 
@@ -19,9 +22,15 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Amount = Count | Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
 Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+Loss = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]  # finite
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]*\Z")]
-Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]*\Z"
+DIGEST = r"^[0-9a-f]{64}\Z"
+PARTY = r"^[0-9]{1,9}\Z"
+PATTERNS = {PRINTABLE: "printable text", DIGEST: "a SHA-256 hash", PARTY: "the number of a party"}
+Name = Annotated[str, msgspec.Meta(pattern=PRINTABLE)]
+Sha256 = Annotated[str, msgspec.Meta(pattern=DIGEST)]
+PartyKey = Annotated[str, msgspec.Meta(pattern=PARTY)]
 Hits = tuple[Count, Positive]  # correct predictions, number of samples
 T = TypeVar("T")
 
@@ -56,7 +65,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
 class PartyRecord(Record):
     """One party in one round."""
 
-    loss: Number | None = None  # mean training loss
+    loss: Loss | None = None  # mean training loss
     drift: Amount | None = None  # norm of the party's change of the weights
     seconds: Amount | None = None
     cpu_seconds: Amount | None = None
@@ -75,12 +84,12 @@ class RoundRecord(Record):
     accuracy: Share  # on the test set; the mean over the models if there are several
     accuracy_std: Amount | None = None  # over the models, if there are several (SOLO)
     accuracies: dict[str, Share] | None = None  # of each model, if there are several
-    sites: dict[str, Hits] | None = None  # by party, on the samples that it holds out
-    loss: Number | None = None
+    sites: dict[PartyKey, Hits] | None = None  # by party, on the samples that it holds out
+    loss: Loss | None = None
     macro_f1: Share | None = None
     balanced_accuracy: Share | None = None
     validation_accuracy: Share | None = None
-    validation_loss: Number | None = None
+    validation_loss: Loss | None = None
     bytes_down: Amount | None = None  # sums over the parties of the round
     bytes_up: Amount | None = None
     cpu_seconds: Amount | None = None
@@ -190,7 +199,11 @@ def decode(text: str | bytes, kind: type[T], where: str) -> T:
     """Return the record that `text` holds; `where` names the file in the error message."""
     try:
         values = json.loads(text)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{where} is not valid JSON: {error.msg} at character {error.pos}"
+        ) from None
+    except (ValueError, RecursionError) as error:  # not UTF-8, too many digits or levels
         raise InputError(f"{where} is not valid JSON: {error}") from None
     return convert(values, kind, where)
 
@@ -200,4 +213,26 @@ def convert(values: object, kind: type[T], where: str) -> T:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(f"{where}: {explain(error, values)}") from None
+
+
+def explain(error: msgspec.ValidationError, values: object) -> str:
+    """Return the message of a validation error with the field first and the wrong value last."""
+    text, _, path = str(error).replace("`", "").partition(" - at ")
+    for pattern, description in PATTERNS.items():
+        text = text.replace(f"str matching regex {pattern!r}", description)
+    text = text[0].lower() + text[1:]
+    is_key = path.startswith("key in ")
+    field = path.removeprefix("key in ").removeprefix("$").removeprefix(".")
+    if is_key:
+        text = f"{text} as key"
+    elif field and "[...]" not in path:
+        text = f"{text.partition(', got ')[0]}, got {reprlib.repr(value_at(path, values))}"
+    return f"{field}: {text}" if field else text
+
+
+def value_at(path: str, values: Any) -> object:
+    """Return the value at a path of msgspec, such as `$.parties[0].drift`."""
+    for key, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
+        values = values[key] if key else values[int(index)]
+    return values
