@@ -209,6 +209,7 @@ def make_partition(exp: Experiment, data: Dataset) -> Partition:
 def split(exp: Experiment, data: Dataset) -> FederatedData:
     """Partition a dataset among parties and hold samples out."""
     partition = make_partition(exp, data)
+    check_names("a party", partition.names)
     test_party = None
     if exp.column is not None and exp.column in data.test_columns:
         where = f"column '{exp.column}' of the test set"

@@ -1,4 +1,4 @@
-"""Preparation of a batch against the plain way of doing it, image by image."""
+"""Tests of augmentation and normalisation against a reference that works image by image."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_without_augmentation_a_batch_is_the_normalised_rows() -> None:
     floats = x.float() / 7
     assert torch.equal(
         CIFAR10.batch(floats, rows, torch.Generator()), floats[rows]
-    )  # numbers are not pixels
+    )  # floats are not images
 
 
 def test_flips_half_of_the_images() -> None:

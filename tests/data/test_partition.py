@@ -1,4 +1,4 @@
-"""Partitions: the paper's own, and what holds for every one."""
+"""Tests of partitions: the one of the paper, and properties of every kind."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def labels(classes: int, per_class: int) -> np.ndarray:
 
 
 def covers(partition: Partition, total: int) -> bool:
-    """Every sample at exactly one party."""
+    """Return True if every sample is at exactly one party."""
     return np.array_equal(np.sort(np.concatenate(partition.parts)), np.arange(total))
 
 
@@ -36,22 +36,22 @@ def covers(partition: Partition, total: int) -> bool:
 def test_seed_0_is_the_papers_partition(
     classes: int, per_class: int, mean: int, deviation: int
 ) -> None:
-    """Appendix A, statistics of CIFAR-10, CIFAR-100 and Tiny-ImageNet: they depend on the labels' counts only."""
+    """Compare with the statistics in Appendix A, which depend on the class sizes only."""
     sizes = dirichlet(PartitionRequest(labels(classes, per_class), 10, beta=0.5, seed=0)).sizes()
     assert round(sizes.mean()) == mean
     assert round(sizes.std()) == deviation
 
 
 @given(
-    st.integers(1, 40),
-    st.integers(1, 60),
-    st.floats(1e-4, 1e6),
-    st.integers(1, 60),
-    st.integers(0, 10),
-    st.integers(1, 12),
+    classes=st.integers(1, 40),
+    per_class=st.integers(1, 60),
+    beta=st.floats(1e-4, 1e6),
+    parties=st.integers(1, 60),
+    seed=st.integers(0, 10),
+    least=st.integers(1, 12),
 )
 def test_dirichlet_always_ends(
-    classes: int, per_class: int, beta: float, parties: int, seed: int, least: int
+    classes: int, per_class: int, *, beta: float, parties: int, seed: int, least: int
 ) -> None:
     y = labels(classes, per_class)
     request = PartitionRequest(y, parties, beta=beta, seed=seed, min_samples=least)
@@ -68,7 +68,7 @@ def test_dirichlet_always_ends(
 
 
 def test_a_draw_that_underflows() -> None:
-    """numpy gives NaN for all parties; one of those that are open then gets the whole class, as in the limit."""
+    """If numpy draws NaN for all parties, one party gets the whole class, as in the limit."""
     stream = np.random.RandomState(0)
     assert any(np.isnan(stream.dirichlet(np.full(7, 1e-4))).all() for _ in range(100))
     for seed in range(20):
@@ -95,18 +95,19 @@ def test_dirichlet_of_cifar10_size(parties: int, beta: float) -> None:
 
 
 def test_small_beta_is_uneven_and_large_beta_is_even() -> None:
-    def spread(beta: float) -> float:
+    def deviation(beta: float) -> float:
         y = labels(10, 500)
         return float(dirichlet(PartitionRequest(y, 10, beta=beta)).counts(y, 10).std())
 
-    assert spread(0.1) > spread(0.5) > spread(5) > spread(1e6)
-    assert spread(1e6) < 1
+    assert deviation(0.1) > deviation(0.5) > deviation(5) > deviation(1e6)
+    assert deviation(1e6) < 1
 
 
 def test_impossible_request_says_why() -> None:
     with pytest.raises(
         InputError,
-        match=r"1000 parties of at least 10 samples need 10000, the data have 100: set parties to 10",
+        match="1000 parties of at least 10 samples need 10000, the data have 100: "
+        "set parties to 10",
     ):
         dirichlet(PartitionRequest(labels(10, 10), 1000, beta=0.5))
     with pytest.raises(InputError, match=r"set parties to 10 or less$"):

@@ -1,4 +1,4 @@
-"""Readers of the publishers' layouts, good and broken."""
+"""Tests of the readers of published datasets, with valid and damaged files."""
 
 import pickle
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_cifar10(tmp_path: Path) -> None:
 
 
 def test_cifar10_written_by_python_2(tmp_path: Path) -> None:
-    """The publisher's files are protocol-2 pickles of Python 2, with the old name of numpy's module."""
+    """The published files are pickles of Python 2, with the old name of a numpy module."""
     write_cifar10(tmp_path)
     for path in (tmp_path / "cifar-10-batches-py").iterdir():
         path.write_bytes(

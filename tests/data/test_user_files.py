@@ -1,4 +1,4 @@
-"""A user's own files: tables, arrays and folders of images, good ones and broken ones."""
+"""Tests of user-supplied files: tables, arrays and image folders, valid and damaged ones."""
 
 import tracemalloc
 from dataclasses import replace
@@ -59,7 +59,7 @@ def test_a_folder_with_train_and_test_tables(tmp_path: Path) -> None:
     assert data.test.x.tolist() == [[50, 1]]
 
 
-def test_numbers_as_labels_are_in_their_order(tmp_path: Path) -> None:
+def test_numeric_labels_are_in_ascending_order(tmp_path: Path) -> None:
     assert read_csv(write(tmp_path / "t.csv", "a,label\n1,10\n2,9\n3,2\n"), Reading()).classes == (
         "2",
         "9",
@@ -67,7 +67,7 @@ def test_numbers_as_labels_are_in_their_order(tmp_path: Path) -> None:
     )
 
 
-BROKEN_TABLES = [
+DAMAGED_TABLES = [
     ("", "has no rows below its header"),
     ("age,label\n", "has no rows below its header"),
     ("age,label\n1,a\n2\n", "line 3 has 1 cells, the header has 2"),
@@ -86,15 +86,15 @@ BROKEN_TABLES = [
     ('age,label\n"1,a\n', "not a text table"),
     (
         "age,label\n" + "".join(f"1,{i / 7}\n" for i in range(50)),
-        r"column 'label' has 50 distinct values in 50 samples \(such as 0\.0\); .*classification only",
+        r"'label' has 50 distinct values in 50 samples \(such as 0\.0\); .*classification only",
     ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), BROKEN_TABLES, ids=[message for _, message in BROKEN_TABLES]
+    ("text", "message"), DAMAGED_TABLES, ids=[message for _, message in DAMAGED_TABLES]
 )
-def test_a_broken_table_is_told(text: str, message: str, tmp_path: Path) -> None:
+def test_a_damaged_table_is_refused(text: str, message: str, tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", text)
     with pytest.raises(InputError, match=message) as error:
         read_csv(path, Reading())
@@ -111,17 +111,17 @@ def test_a_wrong_column_of_parties_gets_the_nearest(tmp_path: Path) -> None:
     own = write(tmp_path / "own.csv", "age,label\n1,a\n2,b\n")
     assert (
         read_csv(own, reading, one_party=True).columns == {}
-    )  # a site has no need to say whose its rows are
+    )  # the file of one site needs no column of parties
 
 
 def test_classes_have_one_order_whatever_the_hash_seed(tmp_path: Path) -> None:
-    """A key of NaN compares with nothing, and a set has another order in every process."""
+    """NaN as a sort key has no order, and the order of a set differs between processes."""
     names = ["nan", "3", "-nan", "1", "NaN", "2", "0"]
     path = write(tmp_path / "t.csv", "age,label\n" + "".join(f"1,{name}\n" for name in names))
     assert read_csv(path, Reading()).classes == tuple(sorted(names))
 
 
-def test_what_is_no_table_is_told(tmp_path: Path) -> None:
+def test_other_files_than_tables_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_csv(tmp_path / "none.csv", Reading())
     with pytest.raises(InputError, match=r"has no train\.csv"):
@@ -133,7 +133,7 @@ def test_what_is_no_table_is_told(tmp_path: Path) -> None:
         read_csv(write(tmp_path / "u.csv", "age,label\n1,a\n"), Reading(classes=("b", "c")))
 
 
-def test_arrays_with_columns_and_words_for_labels(tmp_path: Path) -> None:
+def test_arrays_with_columns_and_string_labels(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(
         path,
@@ -158,7 +158,7 @@ def test_arrays_with_columns_and_words_for_labels(tmp_path: Path) -> None:
     assert (read_npz(path).classes, read_npz(path).train.y.tolist()) == (("dog", "cat"), [1, 0, 1])
 
 
-BROKEN_ARRAYS = [
+DAMAGED_ARRAYS = [
     ({"y": np.zeros(3, int)}, "has no array 'x'; it has y"),
     ({"x": np.zeros((3, 2)), "y": np.zeros(2, int)}, r"must be \[N, ...\] and \[N\]"),
     (
@@ -203,9 +203,9 @@ BROKEN_ARRAYS = [
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"), BROKEN_ARRAYS, ids=[message for _, message in BROKEN_ARRAYS]
+    ("arrays", "message"), DAMAGED_ARRAYS, ids=[message for _, message in DAMAGED_ARRAYS]
 )
-def test_broken_arrays_are_told(
+def test_damaged_arrays_are_refused(
     arrays: dict[str, np.ndarray], message: str, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
@@ -256,7 +256,7 @@ def test_images_by_class_and_by_party(tmp_path: Path) -> None:
     assert (len(split.train.y), len(split.test.y)) == (12, 4)
 
 
-def test_parties_that_the_data_have_and_nobody_asked_for_are_told(tmp_path: Path) -> None:
+def test_a_note_names_the_column_of_parties_if_it_is_not_used(tmp_path: Path) -> None:
     write_images(tmp_path, ("Training", "Testing"))
     exp = Experiment(dataset="folder", data_dir=str(tmp_path), parties=2, min_samples=2)
     assert make_task(exp).partition_note == (
@@ -272,7 +272,7 @@ def test_an_empty_class_folder_is_a_class(tmp_path: Path) -> None:
     assert data.train.y.tolist() == [0] * 6 + [2] * 6
 
 
-def test_broken_folders_are_told(tmp_path: Path) -> None:
+def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "images")
     cases = [
         (tmp_path / "none", "is not a folder", None),
@@ -318,7 +318,7 @@ def test_broken_folders_are_told(tmp_path: Path) -> None:
 
 
 def test_pixels_of_more_than_a_byte_are_refused(tmp_path: Path) -> None:
-    """A scan in 16 bits would become white from 255 on, and nobody would see it."""
+    """The values of a 16-bit scan would be clipped at 255 without notice."""
     (tmp_path / "a").mkdir()
     Image.fromarray(np.full((16, 16), 3000, dtype=np.uint16)).save(tmp_path / "a" / "scan.png")
     with pytest.raises(InputError, match=r"scan\.png has pixels of more than 8 bits"):
@@ -326,7 +326,7 @@ def test_pixels_of_more_than_a_byte_are_refused(tmp_path: Path) -> None:
 
 
 def test_images_are_not_all_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """20,000 rows of the same few files: 2.4 GB of pixels if they were decoded at once; what is kept has a bound."""
+    """The cache is bounded: 20,000 rows of a few files would be 2.4 GB if decoded at once."""
     folder = write_images(tmp_path / "images", count=5, side=200)
     monkeypatch.setattr("moonfl.data.images.CACHE_BYTES", 4 * 3 * 200 * 200)
     paths = sorted(folder.rglob("*.png")) * 2000
@@ -350,7 +350,7 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """For each format the words of `moonfl run` that name it."""
+    """Return the arguments of `moonfl run` for each file format."""
     folder = tmp_path_factory.mktemp("files")
     write(folder / "t.csv", TABLE)
     rng = np.random.default_rng(0)
@@ -376,7 +376,7 @@ def test_each_format_runs_from_the_command_line_and_resumes(
     assert main(["partition", *files[kind], "--out", str(tmp_path / "p.png")]) == 0
 
 
-def test_a_run_of_ones_own_data_is_not_named_after_digits(
+def test_a_run_of_user_data_is_not_named_after_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -396,7 +396,9 @@ def test_a_run_of_ones_own_data_is_not_named_after_digits(
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_every_party_holds_out_its_own(kind: str, files: dict[str, list[str]]) -> None:
+def test_every_party_holds_out_a_share_of_its_samples(
+    kind: str, files: dict[str, list[str]]
+) -> None:
     exp = experiment([*files[kind], "holdout=0.3", "validation=0.2"])
     task = make_task(exp)
     whole = load(exp.dataset, Path(exp.data_dir), exp.reading)
@@ -412,19 +414,19 @@ def test_every_party_holds_out_its_own(kind: str, files: dict[str, list[str]]) -
     )
 
 
-def test_more_than_enough_is_refused() -> None:
-    with pytest.raises(InputError, match="these have one"):
+def test_contradictory_settings_are_refused() -> None:
+    with pytest.raises(InputError, match="these data have one"):
         make_task(Experiment(holdout=0.2))
     with pytest.raises(InputError, match="label belongs to dataset=csv"):
         Experiment(label="y")
     with pytest.raises(InputError, match="set validation=SHARE too"):
         Experiment(patience=3)
-    with pytest.raises(InputError, match="standardise=true is for numbers"):
+    with pytest.raises(InputError, match="standardise=true requires floating-point features"):
         make_task(Experiment(standardise=True))
 
 
 def test_standardisation_is_that_of_all_samples_together(files: dict[str, list[str]]) -> None:
-    """By parties' sums alone; also far from 0, where a plain sum of squares would lose every digit."""
+    """Only moments are shared; also far from 0, where a sum of squares would lose all digits."""
     for kind in ("csv", "npz"):
         exp = experiment(files[kind])
         task = make_task(exp)
@@ -448,7 +450,9 @@ def test_a_constant_column_is_left_alone() -> None:
     assert std.tolist() == [1.0, 0.5]
 
 
-def test_mean_and_deviation_travel_with_the_model_and_stay(files: dict[str, list[str]]) -> None:
+def test_mean_and_standard_deviation_are_buffers_that_do_not_change(
+    files: dict[str, list[str]],
+) -> None:
     exp = replace(experiment(files["csv"]), rounds=3)
     task = make_task(exp)
     model = moonfl.run(exp, workers=1).models["global"]
@@ -457,7 +461,7 @@ def test_mean_and_deviation_travel_with_the_model_and_stay(files: dict[str, list
     assert torch.equal(model["standardise.std"], task.scales[1])
 
 
-def test_a_test_set_with_the_column_of_parties_is_judged_by_party(tmp_path: Path) -> None:
+def test_a_test_set_with_the_column_of_parties_is_evaluated_by_party(tmp_path: Path) -> None:
     write(tmp_path / "train.csv", TABLE)
     write(tmp_path / "test.csv", "age,sex,site,outcome\n50,1,C,ill\n21,0,A,well\n22,0,A,well\n")
     words = ["dataset=csv", f"data_dir={tmp_path}", "label=outcome", "column=site"]
@@ -484,7 +488,7 @@ def test_a_test_set_with_the_column_of_parties_is_judged_by_party(tmp_path: Path
     assert make_task(experiment(words)).test_party.tolist() == [1, 1]
 
 
-def test_names_that_no_table_can_show_are_refused(tmp_path: Path) -> None:
+def test_unprintable_and_repeated_names_are_refused(tmp_path: Path) -> None:
     rows = 'age,site,label\n1,A,x\n2,"B\n\x1b[31m",y\n3,A,y\n'
     with pytest.raises(InputError, match=r"a party has the name 'B\\n\\x1b\[31m'"):
         experiment(["dataset=csv", f"data_dir={write(tmp_path / 't.csv', rows)}", "column=site"])
@@ -498,7 +502,7 @@ def test_names_that_no_table_can_show_are_refused(tmp_path: Path) -> None:
         experiment([*words, "classes=ill,well,ill", "parties=3"])
 
 
-def test_classes_of_arrays_are_told_once_and_from_0(tmp_path: Path) -> None:
+def test_classes_of_arrays_are_consistent_and_start_at_0(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, x=np.eye(2), y=[0, 1], classes=["a", "b"])
     with pytest.raises(InputError, match="has the classes a, b, not b, a as classes= says"):
@@ -512,7 +516,7 @@ def test_classes_of_arrays_are_told_once_and_from_0(tmp_path: Path) -> None:
     assert read_npz(path).train.y.tolist() == [1, 0]
 
 
-def test_ones_own_data_start_from_the_papers_settings_not_the_digits(tmp_path: Path) -> None:
+def test_user_data_start_from_the_settings_of_the_paper(tmp_path: Path) -> None:
     words = [
         "run",
         "dataset=csv",

@@ -1,4 +1,4 @@
-"""The native kernels against torch."""
+"""Tests of the native kernels against torch."""
 
 import copy
 import os
@@ -52,7 +52,7 @@ def supported() -> list[str]:
 
 @pytest.fixture(params=supported() or ["torch"])
 def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every instruction set this processor has."""
+    """Select each instruction set that this processor has."""
     native = kernels.library()
     if native is not None:
         native.moonfl_choose(request.param.encode())
@@ -62,7 +62,7 @@ def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def run_native(parts: plan.Parts, x: Tensor) -> list[Tensor] | None:
-    """Plan the modules for the shape of x and run them in native code; None: torch must run them."""
+    """Plan the modules for the shape of x and run them in native code; None: use torch."""
     planned = plan.plan_layers(parts, tuple(x.shape[1:]))
     return None if planned is None else chain.run(planned, parts, x)
 
@@ -71,29 +71,30 @@ def reference(x: Tensor, layer: ConvReluPool) -> Tensor:
     return F.max_pool2d(F.relu(F.conv2d(x, layer.weight, layer.bias)), 2)
 
 
-def whole_numbers(shape: tuple[int, ...], low: int, high: int, seed: int) -> Tensor:
+def integers(shape: tuple[int, ...], low: int, high: int, seed: int) -> Tensor:
     return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed)).float()
 
 
 def integer_layer(channels: int, outputs: int, kernel: int, flat: bool) -> ConvReluPool:
     layer = ConvReluPool(channels, outputs, kernel, flat)
     with torch.no_grad():
-        layer.weight.copy_(whole_numbers(tuple(layer.weight.shape), -2, 3, 1))
-        layer.bias.copy_(whole_numbers(tuple(layer.bias.shape), -2, 3, 2))
+        layer.weight.copy_(integers(tuple(layer.weight.shape), -2, 3, 1))
+        layer.bias.copy_(integers(tuple(layer.bias.shape), -2, 3, 2))
     return layer
 
 
 @pytest.mark.parametrize("flat", [False, True])
-@pytest.mark.parametrize(("n", "c", "side", "o", "k"), SHAPES)
-def test_equal_to_the_bit_on_whole_numbers_with_ties(
-    instructions: str, n: int, c: int, side: int, o: int, k: int, flat: bool
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bit_identical_on_integers_with_ties(
+    instructions: str, shape: tuple[int, int, int, int, int], flat: bool
 ) -> None:
-    """Sums of small whole numbers are exact in any order, and windows full of ties tell which maximum is taken."""
+    """Sums of small integers are exact in any order; windows with ties test which maximum wins."""
+    n, c, side, o, k = shape
     layer = integer_layer(c, o, k, flat)
-    x = whole_numbers((n, c, side, side), -3, 4, 0).requires_grad_()
+    x = integers((n, c, side, side), -3, 4, 0).requires_grad_()
     y, expected = layer(x), reference(x, layer)
     assert torch.equal(y, expected)
-    dy = whole_numbers(tuple(expected.shape), -3, 4, 3)
+    dy = integers(tuple(expected.shape), -3, 4, 3)
     inputs = [x, layer.weight, layer.bias]
     for got, want in zip(
         torch.autograd.grad(y, inputs, dy), torch.autograd.grad(expected, inputs, dy), strict=True
@@ -102,7 +103,7 @@ def test_equal_to_the_bit_on_whole_numbers_with_ties(
 
 
 def clear_maxima(c: int, side: int, o: int, k: int) -> tuple[Tensor, ConvReluPool]:
-    """Random numbers whose maxima are clear: a near-tie may go either way by rounding alone."""
+    """Return random inputs without near-ties, whose argmax would depend on rounding."""
     for seed in range(100):
         torch.manual_seed(seed)
         layer, x = ConvReluPool(c, o, k), torch.randn(5, c, side, side)
@@ -131,7 +132,7 @@ def test_close_to_float64(instructions: str, c: int, side: int, o: int, k: int) 
 
 def test_not_a_number_spreads_as_in_torch(instructions: str) -> None:
     layer = integer_layer(3, 6, 5, False)
-    x = whole_numbers((20, 3, 16, 16), -3, 4, 0)
+    x = integers((20, 3, 16, 16), -3, 4, 0)
     x[3, 1, 7, 7], x[19, 0, 0, 0], x[5, 2, 15, 15] = float("nan"), float("nan"), float("inf")
     assert torch.equal(layer(x).isnan(), reference(x, layer).isnan())
     assert torch.equal(layer(x).nan_to_num(7), reference(x, layer).nan_to_num(7))
@@ -139,7 +140,7 @@ def test_not_a_number_spreads_as_in_torch(instructions: str) -> None:
 
 def test_a_loss_may_call_the_model_twice(instructions: str) -> None:
     layer = integer_layer(3, 6, 5, False)
-    a, b = (whole_numbers((7, 3, 16, 16), -3, 4, seed) for seed in (0, 1))
+    a, b = (integers((7, 3, 16, 16), -3, 4, seed) for seed in (0, 1))
     got = torch.autograd.grad((layer(a) * layer(b)).sum(), layer.weight)[0]
     want = torch.autograd.grad((reference(a, layer) * reference(b, layer)).sum(), layer.weight)[0]
     assert torch.equal(got, want)
@@ -149,20 +150,20 @@ def test_a_loss_may_call_the_model_twice(instructions: str) -> None:
 @pytest.mark.parametrize(
     ("n", "i", "o"), [(64, 400, 120), (1, 1, 1), (7, 17, 33), (13, 5, 16), (2, 40, 7), (25, 3, 100)]
 )
-def test_linear_layers_are_equal_to_the_bit_on_whole_numbers(
+def test_linear_layers_are_bit_identical_on_integers(
     instructions: str, n: int, i: int, o: int, relu: bool
 ) -> None:
     layer = nn.Linear(i, o)
     with torch.no_grad():
-        layer.weight.copy_(whole_numbers((o, i), -2, 3, 1))
-        layer.bias.copy_(whole_numbers((o,), -2, 3, 2))
-    x = whole_numbers((n, i), -3, 4, 0).requires_grad_()
+        layer.weight.copy_(integers((o, i), -2, 3, 1))
+        layer.bias.copy_(integers((o,), -2, 3, 2))
+    x = integers((n, i), -3, 4, 0).requires_grad_()
     made = run_native(((layer, nn.ReLU()) if relu else (layer,),), x)
     assert made is not None
     expected = F.linear(x, layer.weight, layer.bias)
     expected = F.relu(expected) if relu else expected
     assert torch.equal(made[0], expected)
-    dy, inputs = whole_numbers((n, o), -3, 4, 3), [x, layer.weight, layer.bias]
+    dy, inputs = integers((n, o), -3, 4, 3), [x, layer.weight, layer.bias]
     for got, want in zip(
         torch.autograd.grad(made[0], inputs, dy),
         torch.autograd.grad(expected, inputs, dy),
@@ -189,12 +190,12 @@ MODELS = [
 
 
 def integer_model(name: str, shape: tuple[int, ...], head: bool) -> Model:
-    """A model of small whole numbers, so that sums are exact in any order."""
+    """Return a model with small integer parameters, so that sums are exact in any order."""
     model = build_model(name, shape, 5, head, 7)
     assert isinstance(model, Model)
     with torch.no_grad():
         for number, parameter in enumerate(model.parameters()):
-            parameter.copy_(whole_numbers(tuple(parameter.shape), -1, 2, number))
+            parameter.copy_(integers(tuple(parameter.shape), -1, 2, number))
     return model
 
 
@@ -214,10 +215,10 @@ LOSSES: dict[str, Callable[[Model, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("name", "shape", "head"), MODELS)
-def test_a_whole_network_is_equal_to_its_layers_in_torch(
+def test_a_network_is_bit_identical_to_its_layers_in_torch(
     instructions: str, name: str, shape: tuple[int, ...], head: bool, loss: str
 ) -> None:
-    model, x = integer_model(name, shape, head), whole_numbers((5, *shape), -1, 2, 0)
+    model, x = integer_model(name, shape, head), integers((5, *shape), -1, 2, 0)
     assert runs_native(model, x)
     native = grads(model, x, LOSSES[loss]), model(x)
     for module in model.modules():
@@ -230,14 +231,14 @@ def test_a_whole_network_is_equal_to_its_layers_in_torch(
 
 def test_the_gradient_of_the_input_of_a_whole_network(instructions: str) -> None:
     model = integer_model("simple-cnn", (3, 16, 16), True)
-    x = whole_numbers((3, 3, 16, 16), -1, 2, 0).requires_grad_()
+    x = integers((3, 3, 16, 16), -1, 2, 0).requires_grad_()
     got = torch.autograd.grad(model(x).logits.sum(), x)[0]
     want = torch.autograd.grad(model.output(model.head(model.encoder(x))).sum(), x)[0]
     assert torch.equal(got, want)
 
 
 def runs_native(model: nn.Module, x: Tensor) -> bool:
-    """Whether a forward pass of the model on x uses native code."""
+    """Return True if a forward pass of the model on x uses native code."""
     assert isinstance(model, Model)
     if not model.native or model.native_chain is None:
         return False
@@ -245,7 +246,7 @@ def runs_native(model: nn.Module, x: Tensor) -> bool:
 
 
 def in_torch(model: nn.Module, x: Tensor) -> Tensor:
-    """The logits that torch computes layer by layer."""
+    """Return the logits that torch computes layer by layer."""
     logits: Tensor = model.output(model.head(model.encoder(x)))
     return logits
 
@@ -271,7 +272,7 @@ def test_layers_are_inspected_when_the_model_is_built_and_never_again(
 )
 @pytest.mark.parametrize("built_before", [True, False])
 def test_a_layer_with_a_hook_is_run_by_torch(hook: str, built_before: bool) -> None:
-    """Whether the hook is registered before the model is built or later, as on result.model."""
+    """Hooks are honoured if they are registered before the model is built, or later."""
     seen, x = [], torch.zeros(2, 1, 3, 5, requires_grad=True)
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(15, 4), nn.ReLU())
     model = build_model(encoder, (1, 3, 5), 5, True, 7) if built_before else None
@@ -347,7 +348,7 @@ def parametrize(model: Model) -> None:
 def test_layers_that_are_replaced_after_the_model_was_built_are_run_by_torch(
     change: Callable[[Model], None],
 ) -> None:
-    """As somebody does who fine-tunes result.model."""
+    """Layers of result.model are replaced for fine-tuning, for example."""
     model, x = build_model("mlp", (1, 3, 5), 5, True, 7), torch.randn(4, 1, 3, 5)
     assert runs_native(model, x)
     change(model)
@@ -356,8 +357,8 @@ def test_layers_that_are_replaced_after_the_model_was_built_are_run_by_torch(
 
 
 def test_parameters_that_are_replaced_after_the_model_was_built_are_used() -> None:
-    model, x = integer_model("mlp", (1, 3, 5), True), whole_numbers((4, 1, 3, 5), -1, 2, 0)
-    model.output.weight = nn.Parameter(whole_numbers((5, 7), -1, 2, 9))
+    model, x = integer_model("mlp", (1, 3, 5), True), integers((4, 1, 3, 5), -1, 2, 0)
+    model.output.weight = nn.Parameter(integers((5, 7), -1, 2, 9))
     assert runs_native(model, x)
     assert torch.equal(model(x).logits, in_torch(model, x))
     swapped = {"output.bias": torch.full((5,), 3.0)}
@@ -376,7 +377,7 @@ def test_a_model_that_is_moved_to_another_dtype_is_run_by_torch() -> None:
 
 
 def test_inputs_of_another_shape_are_run_by_torch() -> None:
-    model, x = integer_model("mlp", (1, 3, 5), True), whole_numbers((4, 1, 3, 5), -1, 2, 0)
+    model, x = integer_model("mlp", (1, 3, 5), True), integers((4, 1, 3, 5), -1, 2, 0)
     assert not runs_native(model, x.view(4, 5, 3))
     assert torch.equal(model(x.view(4, 5, 3)).logits, model(x).logits)
     assert not runs_native(model, x[:0])
@@ -402,7 +403,7 @@ def test_a_copy_of_a_model_runs_its_own_layers(copied: Callable[[Model], Model])
 
 
 def test_threads_that_end_leave_no_memory_behind() -> None:
-    """As those of a server do that has one for each request."""
+    """A server may use one thread per request."""
     model, x = (
         build_model("simple-cnn", (3, 32, 32), 10, True, 16).eval(),
         torch.zeros(16, 3, 32, 32),
@@ -423,21 +424,21 @@ def test_threads_that_end_leave_no_memory_behind() -> None:
     assert resident() - before < 15e6
 
 
-def test_a_layer_that_is_told_to_leave_it_to_torch_does_so_in_a_chain() -> None:
+def test_a_layer_with_native_false_is_run_by_torch() -> None:
     layer = ConvReluPool(3, 6, 5)
     layer.native = False
     assert run_native(((layer,),), torch.zeros(2, 3, 16, 16)) is None
 
 
 def test_hooks_that_pack_what_is_saved_change_no_gradient() -> None:
-    """A packed tensor may come back in another layout."""
+    """A packed tensor may be unpacked in another memory format."""
 
     def packed(tensor: Tensor) -> Tensor:
         return tensor.clone(memory_format=torch.contiguous_format)
 
     model, x = (
         integer_model("simple-cnn", (3, 20, 16), True),
-        whole_numbers((5, 3, 20, 16), -1, 2, 0),
+        integers((5, 3, 20, 16), -1, 2, 0),
     )
     want = grads(model, x, LOSSES["z and logits"])
     with torch.autograd.graph.saved_tensors_hooks(packed, packed):
@@ -460,7 +461,7 @@ def test_a_bias_may_change_before_the_backward_and_a_weight_may_not() -> None:
 
 
 def with_weight(layer: nn.Linear, outputs: int, inputs: int) -> nn.Linear:
-    """Whose attributes say otherwise."""
+    """Replace the parameters of a layer by others than its attributes say."""
     layer.weight, layer.bias = (
         nn.Parameter(torch.ones(outputs, inputs)),
         nn.Parameter(torch.zeros(outputs)),
@@ -482,11 +483,11 @@ def with_weight(layer: nn.Linear, outputs: int, inputs: int) -> nn.Linear:
         [with_weight(nn.Linear(3, 2), 4, 3)],
     ],
 )
-def test_what_is_not_ours_is_left_to_torch(layers: list[nn.Module]) -> None:
+def test_layers_without_native_implementation_are_run_by_torch(layers: list[nn.Module]) -> None:
     assert run_native((tuple(layers),), torch.zeros(2, 3)) is None
 
 
-def test_a_library_that_cannot_be_used_is_told_and_left_alone(
+def test_an_unusable_library_is_reported_and_not_used(
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = next(Path(kernels.__file__).parent.glob("_native*"))
@@ -506,7 +507,9 @@ def test_second_derivatives_are_refused(instructions: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 16, 16), (2, 3, 4, 4), (2, 3, 5, 5), (0, 3, 16, 16)])
-def test_misfits_are_torchs_to_take_or_refuse(instructions: str, shape: tuple[int, ...]) -> None:
+def test_unsupported_shapes_are_run_or_refused_by_torch(
+    instructions: str, shape: tuple[int, ...]
+) -> None:
     layer, x = ConvReluPool(3, 6, 5), torch.randn(shape)
     try:
         expected = reference(x, layer).shape
@@ -518,7 +521,7 @@ def test_misfits_are_torchs_to_take_or_refuse(instructions: str, shape: tuple[in
 
 
 def test_the_default_type_of_torch_does_not_matter(instructions: str) -> None:
-    layer, x = integer_layer(3, 6, 5, False), whole_numbers((4, 3, 16, 16), -3, 4, 0)
+    layer, x = integer_layer(3, 6, 5, False), integers((4, 3, 16, 16), -3, 4, 0)
     expected = reference(x, layer)
     torch.set_default_dtype(torch.float64)
     try:
@@ -528,7 +531,7 @@ def test_the_default_type_of_torch_does_not_matter(instructions: str) -> None:
 
 
 def test_any_layout_of_input_and_weights(instructions: str) -> None:
-    layer, x = integer_layer(3, 6, 5, True), whole_numbers((9, 3, 18, 16), -3, 4, 0)
+    layer, x = integer_layer(3, 6, 5, True), integers((9, 3, 18, 16), -3, 4, 0)
     expected = reference(x, layer)
     for variant in (
         x,
@@ -559,7 +562,7 @@ def test_batches_have_the_same_pixels_as_in_torch(
 
 
 def test_training_is_the_same_up_to_rounding(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One MOON round on the same batches: native and torch weights agree."""
+    """Compare the weights after two MOON rounds on the same batches."""
     write_cifar10(tmp_path, per_file=100)
     exp = Experiment(
         dataset="cifar10", data_dir=str(tmp_path), parties=2, rounds=2, epochs=2, batch_size=32
@@ -571,7 +574,7 @@ def test_training_is_the_same_up_to_rounding(tmp_path, monkeypatch: pytest.Monke
         assert (value - torch_only[name]).abs().max() < 2e-5, name
 
 
-def test_torch_can_be_asked_for() -> None:
+def test_torch_can_be_selected() -> None:
     code = "from moonfl import kernels; print(kernels.in_use())"
     for value, expected in [("torch", "torch"), ("nonsense", "")]:
         done = subprocess.run(
@@ -585,5 +588,5 @@ def test_torch_can_be_asked_for() -> None:
 
 
 def test_native_code_is_built_here() -> None:
-    """Where a compiler is at hand the extension must not silently be missing (the suite runs with one)."""
+    """The test environment has a compiler, so the library must not be missing."""
     assert kernels.in_use() != "torch"
