@@ -1,5 +1,6 @@
 """The description of a run: validated, strict, and the same after a trip through TOML."""
 
+import dataclasses
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from moonfl.algorithms import MOON, FedAvg, FedDyn, FedProx, Scaffold, Solo
 from moonfl.errors import InputError
-from moonfl.experiment import Experiment, from_toml, override, to_dict, to_toml
+from moonfl.experiment import Experiment, fingerprint, from_toml, override, to_dict, to_toml
 from moonfl.presets import PRESETS
 from moonfl.server_optimizers import Adam, Average, Momentum
 
@@ -169,3 +170,58 @@ def test_dict_is_plain() -> None:
     values = to_dict(Experiment(algorithm=FedAvg(), server=Average()))
     assert values["algorithm"] == {"name": "fedavg"}
     assert "column" not in values
+
+
+FIRST_SETTINGS = {  # of the version that published results; hashed always, so never change these
+    "dataset",
+    "data_dir",
+    "label",
+    "ignore",
+    "classes",
+    "image_size",
+    "holdout",
+    "validation",
+    "patience",
+    "standardise",
+    "model",
+    "head",
+    "out_dim",
+    "algorithm",
+    "server",
+    "trim",
+    "clip",
+    "partition",
+    "parties",
+    "beta",
+    "min_samples",
+    "partition_seed",
+    "column",
+    "sample_fraction",
+    "rounds",
+    "epochs",
+    "batch_size",
+    "lr",
+    "momentum",
+    "weight_decay",
+    "augment",
+    "seed",
+    "scale",
+    "device",
+}
+
+
+def test_a_setting_that_is_added_later_says_so() -> None:
+    """Without `added`, a new setting would change the fingerprint of every stored run."""
+    fields = {field.name: field for field in dataclasses.fields(Experiment)}
+    for name in fields.keys() - FIRST_SETTINGS:
+        assert fields[name].metadata["added"], f"setting(..., added=VERSION) for {name}"
+
+
+@pytest.mark.parametrize("name", ["cifar10-moon", "cifar10-fedavg", "digits-scaffold"])
+def test_fingerprints_stay_those_of_the_first_version(name: str) -> None:
+    known = {
+        "cifar10-moon": "03319ff3adb20b85862c4ccc4b86e20bf1873aff0aa3a61aadc3b3ac75251b11",
+        "cifar10-fedavg": "134257cfac7622c91b77012ed79040731ebf080b9d4b8a91bbdd2949ad75a695",
+        "digits-scaffold": "a47b9526dd69dfd47851b4d61e1d9896f21e87e6ea5d4d00055817a6a53eb469",
+    }
+    assert fingerprint(PRESETS[name].experiment) == known[name]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from helpers.equality import same
 from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from moonfl import tree
-from moonfl.algorithms import ALGORITHMS
+from moonfl.algorithms import ALGORITHMS, FedAvg
 from moonfl.data.base import Examples
 from moonfl.data.loader import batches
 from moonfl.engines.base import make_engine
@@ -282,3 +282,21 @@ def test_a_buffer_that_is_made_in_training_is_told() -> None:
         RunError, match=r"creates, drops or reshapes its buffer 'encoder\.1\.seen' during training"
     ):
         train(TINY, task)
+
+
+@pytest.mark.parametrize(
+    ("wrong_loss", "message"),
+    [
+        (lambda loss: float(loss.detach()), "must be a scalar tensor, got float"),
+        (lambda loss: loss.expand(3), r"must be a scalar tensor, got shape \[3\]"),
+        (lambda loss: loss.detach(), "has no gradient"),
+    ],
+)
+def test_a_loss_that_cannot_be_minimised_is_refused(wrong_loss, message: str) -> None:
+    class Wrong(FedAvg):
+        def local_loss(self, party):
+            loss = super().local_loss(party)
+            return lambda model, batch: wrong_loss(loss(model, batch))
+
+    with pytest.raises(RunError, match=message):
+        train(replace(TINY, algorithm=Wrong()), gaussians())

@@ -422,7 +422,7 @@ def parse_changes(changes: list[str]) -> dict[str, str]:
 
 
 def unknown_key(key: str, values: dict[str, Any], valid: dict[str, tuple[str, str]]) -> InputError:
-    """Return the error for a key that this experiment does not have; name the parts that have it."""
+    """Return the error for a key that this experiment lacks; name the parts that have it."""
     part = "server" if key.startswith("server.") else "algorithm"
     name = key.removeprefix(f"{part}.")
     owners = [owner for owner, cls in PARTS[part].items() if name in settings.names(cls)]
@@ -435,7 +435,7 @@ def unknown_key(key: str, values: dict[str, Any], valid: dict[str, tuple[str, st
 
 
 def valid_keys(values: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return every key that an override may name, with the part it belongs to and its name there."""
+    """Return the keys that an override may name, each with its part and its name there."""
     valid = {name: ("", name) for name in settings.names(Experiment)}
     for part in PARTS:
         part_class = values[part]["name"]

@@ -20,7 +20,7 @@ from .types import Batch, Frozen, Loss, Output, Params, Party, Server, State, Up
 
 
 class Workbench:
-    """Modules that are built once and reloaded for every party: building costs more than loading."""
+    """Modules that are built once and reloaded for every party: loading is faster."""
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.build = build

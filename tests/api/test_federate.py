@@ -609,3 +609,11 @@ def test_labels_of_two_kinds_do_not_mix() -> None:
     x = np.zeros((2, 3), dtype=np.float32)
     with pytest.raises(InputError, match="some labels are strings and others are numbers"):
         moonfl.federate("mlp", [(x, np.array([1, 1])), (x, np.array(["1", "2"]))], rounds=1)
+
+
+def test_a_classifier_does_not_silently_get_a_head(capsys: pytest.CaptureFixture[str]) -> None:
+    classifier = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
+    moonfl.federate(classifier, PARTIES, rounds=1, epochs=1, workers=1)
+    assert "returns 3 values per sample, one per class" in capsys.readouterr().err
+    moonfl.federate(nn.Linear(5, 8), PARTIES, rounds=1, epochs=1, workers=1)
+    assert capsys.readouterr().err == ""

@@ -13,9 +13,9 @@ from ..types import Params, Update
 
 
 def clip_update(update: Update, w: Params, clip: float) -> Update:
-    """Return the update with w_i' = w + (w_i - w) min(1, clip/||w_i - w||), over trainable parameters.
+    """Return the update with w_i' = w + (w_i - w) min(1, clip/||w_i - w||).
 
-    Other values of the parameters' shape that a party sends (SCAFFOLD's delta c_i) are clipped to
+    w are the trainable parameters. Other values of the parameters' shape that a party sends (SCAFFOLD's delta c_i) are clipped to
     the same norm separately, not scaled with w_i: c stays the mean of the stored c_i unless a
     delta c_i is itself too long.
     """
@@ -27,7 +27,7 @@ def clip_update(update: Update, w: Params, clip: float) -> Update:
 
 
 def clip_norm(a: Params, origin: Params, clip: float) -> Params:
-    """Return origin + (a - origin) min(1, clip/||a - origin||); `a` itself if it is short enough."""
+    """Return origin + (a - origin) min(1, clip/||a - origin||); `a` itself if it is short."""
     change = tree.Lazy(origin, lambda k: a[k].double() - origin[k].double())
     norm = tree.norm(change)
     if norm <= clip:

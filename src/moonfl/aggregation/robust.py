@@ -30,10 +30,10 @@ def trimmed_mean_of_trees(trees: Iterable[tuple[Params, float]], trim: float) ->
 
 
 def num_trimmed(parties: int, trim: float) -> int:
-    """Return how many of n parties are left out at either end: floor(trim n), at least 1, never all.
+    """Return how many of n parties to leave out at either end: floor(trim n), at least 1.
 
-    A trim above 0 therefore protects against one party of three or more, however few took part. Of
-    two parties only the mean remains.
+    At least one party remains. A trim above 0 therefore protects against one party of three or
+    more, however few took part. Of two parties only the mean remains.
     """
     if trim == 0:
         return 0

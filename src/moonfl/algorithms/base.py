@@ -22,7 +22,7 @@ class Algorithm:
     choice: ClassVar[str] = ""  # implementation choice, stored with the results
 
     def init_server(self, params: Params, buffers: Params) -> Server:
-        """Return the server before the first round; `shared` is sent to parties, `memory` is not."""
+        """Return the server before the first round; `shared` is sent to parties, not `memory`."""
         return Server(params, buffers)
 
     def init_party(self, params: Params) -> State:
@@ -46,7 +46,7 @@ class Algorithm:
         return party.state, {}
 
     def extra_like(self, params: Params, steps: int, momentum: float) -> State:
-        """Declare what `finish` sends beside the model: tensors of the same names, shapes and dtypes.
+        """Declare what `finish` sends beside the model: tensors of these names, shapes and dtypes.
 
         A server that does not trust its parties compares what they send with this. Scalars
         (tensors without dimensions) must be equal, so they can only depend on these arguments.

@@ -27,7 +27,7 @@ from ..experiment import (
     find_part,
     fingerprint,
 )
-from ..models.base import probe, uses_fractions
+from ..models.base import Model, probe, uses_fractions
 from ..models.encoders import ModelSource, make_encoder
 from ..runs.directory import holds_run, is_being_replaced, read_experiment
 from ..runs.recorder import Result, Watch, ignore
@@ -101,6 +101,7 @@ def federate(
     exp = _experiment(model, len(names), algorithm, rounds, experiment)
     data = _federated_data(model, names, party_sets, test, exp)
     task = build_task(exp, data, model=model)
+    _notify_if_classifier(model, task)
     options = Options(workers=workers, state_memory=state_memory, watch=watch)
     with recovery_hints(HINTS, out):
         if resume and out is not None and _holds_run(Path(out)):
@@ -336,6 +337,19 @@ def _takes_token_ids(model: ModelSource, sets: list[_Set], classes: int) -> bool
     except InputError:
         return False
     return not uses_fractions(encoder, shape)
+
+
+def _notify_if_classifier(model: ModelSource, task: Task) -> None:
+    """Say that a model with one output per class is used as an encoder."""
+    network = tree.build_module(task.build)
+    if isinstance(model, str) or not isinstance(network, Model):
+        return
+    if network.num_features == len(task.classes):
+        notify(
+            f"moonfl: the model returns {network.num_features} values per sample, one per class; "
+            "it is used as an encoder, with a projection head and an output layer after it. "
+            "A classifier should return (z, logits), or be passed without its last layer"
+        )
 
 
 def _concatenate(parts: list[Examples]) -> Examples:

@@ -42,6 +42,7 @@ class Model(nn.Module):
         super().__init__()
         self.standardise: nn.Module = nn.Identity()
         self.encoder = encoder
+        self.num_features = features  # length of the encoder's output
         self.head: nn.Module = nn.Identity()
         if head:
             self.head = nn.Sequential(

@@ -55,7 +55,8 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the field named `key`, or `default` if it is not set."""
-        return self[key] if key in self else default  # noqa: SIM401  # this is get
+        value = getattr(self, key, None)
+        return default if value is None else value
 
     def items(self) -> list[tuple[str, Any]]:
         """Return the fields that are set, with their names."""
