@@ -130,11 +130,11 @@ def test_literals_of_integers_and_none_survive_the_file(
         ("algorithm=:Small", "algorithm=:Small is not a dotted path; write package.module:Name"),
         ("algorithm=mymethod:", "algorithm=mymethod: is not a dotted path"),
         ("algorithm=mymthod:Small", "there is no module 'mymthod' in the current folder"),
-        ("algorithm=mymethod:NotAnAlgorithm", "it must be a dataclass that extends FedAvg"),
-        ("algorithm=mymethod:plain", "it must be a dataclass that extends FedAvg"),
+        ("algorithm=mymethod:NotAnAlgorithm", "it must be a dataclass that extends Algorithm"),
+        ("algorithm=mymethod:plain", "it must be a dataclass that extends Algorithm"),
         ("algorithm=mymethod:Demanding", "algorithm.lam has no default and must be set"),
         ("algorithm=mymethod:Bare", "write @dataclass(frozen=True) above Bare"),
-        ("server=mymethod:Small", "it must be a dataclass that extends Average"),
+        ("server=mymethod:Small", "it must be a dataclass that extends ServerOptimizer"),
         ("algorithm=broken:X", "importing broken failed: No module named 'missing_dependency'"),
         ("algorithm=worse:X", "importing worse failed: ZeroDivisionError"),
         ("algorithm=__main__:Gone", "was defined in a script that is not running now"),
@@ -166,7 +166,7 @@ def test_settings_of_a_custom_method_are_checked(
     assert "algorithm.lam must be a finite number >= 0, got -1" in capsys.readouterr().err
     assert main(["run", "algorithm=mymethod:Shadow", "lr=0.5"]) == 2
     assert (
-        "mymethod:Shadow has a setting lr, as every experiment has; rename it"
+        "mymethod:Shadow has a setting lr, which every experiment has; rename it"
         in capsys.readouterr().err
     )
 
