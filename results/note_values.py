@@ -77,7 +77,7 @@ class Curves:
     def of_run(self, run: str) -> Floats:
         """Return the accuracies of a run by round."""
         records = self.by_command[run].rounds
-        return 100 * np.array([record["accuracy"] for record in records])
+        return 100 * np.array([record.accuracy for record in records])
 
     def of_method(self, method: str) -> Floats:
         """Return the accuracies of a method, [seeds, rounds]."""
@@ -120,7 +120,7 @@ class NoteValues:
 
     def accuracy_with_std(self, run: str) -> str:
         """Return the accuracy after the last round ± standard deviation over parties."""
-        std = 100 * self._curves.by_command[run].rounds[-1]["accuracy_std"]
+        std = 100 * self._curves.by_command[run].rounds[-1].accuracy_std
         return f"{self.accuracy(run)} ± {decimal(std)}"
 
     def accuracy_after(self, number: str, run: str) -> str:
@@ -267,7 +267,7 @@ class NoteValues:
             for run in self._quiet.values():
                 if run.settings["algorithm.name"] == name:
                     records += run.rounds[1:]
-            means[name] = np.mean([record["seconds"] for record in records])
+            means[name] = np.mean([record.seconds for record in records])
         goals = self._curves.of_method("fedavg")[:, -1]
         rounds = self._curves.rounds_to(method, goals) / self._curves.rounds_to("fedavg", goals)
         return span(means[method] / means["fedavg"] * rounds)
@@ -278,7 +278,7 @@ class NoteValues:
         for name in (method, "fedavg"):
             runs = [self._curves.by_command[run] for run in runs_with_seeds(name)]
             records = [record for run in runs for record in run.rounds]
-            totals[name] = sum(record["cpu_seconds"] for record in records)
+            totals[name] = sum(record.cpu_seconds for record in records)
         return decimal(totals[method] / totals["fedavg"])
 
     # partitions and representations

@@ -58,7 +58,7 @@ OTHERS = [  # what others report for this setting, in the order of METHODS
 
 def last_accuracies(run: Run) -> list[float]:
     """Return the accuracies of the last rounds."""
-    return [float(record["accuracy"]) for record in run.rounds[-LAST:]]
+    return [float(record.accuracy) for record in run.rounds[-LAST:]]
 
 
 def last_mean(run: Run) -> float:
@@ -170,7 +170,7 @@ def by_partition(stored: dict[str, Run]) -> Table:
         for method, row in PARTITION_METHODS.items():
             exp = replace(preset(DATASET, method), partition_seed=number)
             runs[row] = stored[run_name(exp)]
-        final = {row: float(run.rounds[-1]["accuracy"]) for row, run in runs.items()}
+        final = {row: float(run.rounds[-1].accuracy) for row, run in runs.items()}
         mean = {row: last_mean(run) for row, run in runs.items()}
         leads = []
         for values in (final, mean):
@@ -258,7 +258,7 @@ def all_runs(stored: dict[str, Run]) -> Table:
     """Return every run with its command, accuracy and cost."""
     rows = []
     for run in stored.values():
-        accuracies = [float(record["accuracy"]) for record in run.rounds]
+        accuracies = [float(record.accuracy) for record in run.rounds]
         cpu_seconds = sum(record.get("cpu_seconds", 0) for record in run.rounds)
         sent = sum(record.get("bytes_up", 0) for record in run.rounds)
         rows.append(

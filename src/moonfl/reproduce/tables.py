@@ -65,7 +65,7 @@ def tables(
 def accuracy_at(run: Run, at: int | None) -> float:
     """Return the accuracy after round `at`, or after the last round."""
     number = at or len(run.rounds)
-    return float(run.rounds[number - 1]["accuracy"])
+    return float(run.rounds[number - 1].accuracy)
 
 
 def by_seed(entry: Entry, label: str, runs: Runs) -> dict[int, float]:
@@ -159,7 +159,7 @@ def accuracy_row(
 
 def has_parties_std(run: Run) -> bool:
     """Return True if the run records a standard deviation over parties, as SOLO does."""
-    return "accuracy_std" in run.rounds[-1]
+    return run.rounds[-1].accuracy_std is not None
 
 
 def solo_mean_std(runs: dict[int, Run]) -> MeanStd | None:
@@ -167,8 +167,8 @@ def solo_mean_std(runs: dict[int, Run]) -> MeanStd | None:
     if not runs or not all(has_parties_std(run) for run in runs.values()):
         return None
     last = [run.rounds[-1] for run in runs.values()]
-    mean = float(np.mean([record["accuracy"] for record in last]))
-    std = float(np.mean([record["accuracy_std"] for record in last]))
+    mean = float(np.mean([record.accuracy for record in last]))
+    std = float(np.mean([record.accuracy_std or 0.0 for record in last]))
     return MeanStd(mean, std, len(last))
 
 
