@@ -30,10 +30,10 @@ def load_clinics() -> dict[str, tuple]:
 def describe(results: list[moonfl.Result]) -> str:
     """Return the metrics of the selected rounds: means over seeds, and the worst clinic of any seed."""
     records = [result.chosen for result in results]
-    accuracy = statistics.fmean(record["accuracy"] for record in records)
-    balanced = statistics.fmean(record["balanced_accuracy"] for record in records)
-    shares = [correct / total for record in records for correct, total in record["sites"].values()]
-    rounds = ", ".join(str(record["round"]) for record in records)
+    accuracy = statistics.fmean(record.accuracy for record in records)
+    balanced = statistics.fmean(record.balanced_accuracy for record in records)
+    shares = [correct / total for record in records for correct, total in record.sites.values()]
+    rounds = ", ".join(str(record.round) for record in records)
     return (
         f"{100 * accuracy:.1f} %, balanced {100 * balanced:.1f} %, "
         f"worst clinic {100 * min(shares):.1f} %, selected rounds {rounds}"

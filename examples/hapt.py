@@ -78,7 +78,7 @@ def main() -> None:
             for seed in range(args.seeds)
         ]
         accuracies = [100 * result.accuracy for result in results]
-        macro_f1 = statistics.fmean(100 * result.rounds[-1]["macro_f1"] for result in results)
+        macro_f1 = statistics.fmean(100 * result.rounds[-1].macro_f1 for result in results)
         by_seed = ", ".join(f"{value:.1f}" for value in accuracies)
         mean = statistics.fmean(accuracies)
         print(f"{name:8} {mean:.1f} % ({by_seed}), macro-F1 {macro_f1:.1f} %")
