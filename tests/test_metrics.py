@@ -1,4 +1,4 @@
-"""How models are judged: the formulas, whatever the chunks; the round that validation samples choose, and the end."""
+"""Evaluation: the formulas of the metrics, selection of a round, and early stopping."""
 
 import itertools
 import json
@@ -33,17 +33,17 @@ SAMPLES = st.lists(
 )
 
 
-def counted(samples: list[tuple[int, int, int]]) -> Tally:
-    """Of samples as (class, predicted class, party); the loss of each is its class."""
+def tally_of(samples: list[tuple[int, int, int]]) -> Tally:
+    """Return the tally of samples (class, predicted class, party) whose loss is the class."""
     y, predicted, party = torch.tensor(samples).T
     return tally(torch.nn.functional.one_hot(predicted, CLASSES), y, float(y.sum()), party)
 
 
 @given(SAMPLES, st.lists(st.integers(0, 30), max_size=4))
-def test_scores_are_scikit_learns_and_chunks_do_not_matter(samples: list, cuts: list[int]) -> None:
+def test_scores_equal_scikit_learn_for_any_chunks(samples: list, cuts: list[int]) -> None:
     edges = sorted({0, *(cut for cut in cuts if cut < len(samples)), len(samples)})
-    chunks = [counted(samples[a:b]) for a, b in itertools.pairwise(edges)]
-    assert total(chunks) == counted(samples)
+    chunks = [tally_of(samples[a:b]) for a, b in itertools.pairwise(edges)]
+    assert total(chunks) == tally_of(samples)
     found, (y, predicted, party) = score(total(chunks)), np.array(samples).T
     with warnings.catch_warnings():  # of classes that are predicted and do not occur
         warnings.simplefilter("ignore")
@@ -58,7 +58,7 @@ def test_scores_are_scikit_learns_and_chunks_do_not_matter(samples: list, cuts: 
 
 def test_several_models_have_the_mean_of_each_score() -> None:
     one, other = (
-        score(counted(samples), counted([(0, k, 0)]))
+        score(tally_of(samples), tally_of([(0, k, 0)]))
         for k, samples in enumerate(([(0, 0, 0)], [(1, 2, 0)]))
     )
     fact = round_record(0, [], {"party0": one, "party1": other}, seconds=1.0)
@@ -68,8 +68,8 @@ def test_several_models_have_the_mean_of_each_score() -> None:
 
 
 @pytest.mark.parametrize("has_test", [True, False])
-def test_every_sample_is_in_one_part(has_test: bool) -> None:
-    """Training, validation and test parts are disjoint and complete; what is held out is known by its party."""
+def test_every_sample_is_in_exactly_one_set(has_test: bool) -> None:
+    """Training, validation and test sets are disjoint and complete; owners are known."""
     rows = torch.arange(200.0).view(200, 1)
     data = Dataset(Examples(rows, torch.arange(200) % 3), None, ("a", "b", "c"), AS_STORED)
     if has_test:
@@ -111,7 +111,7 @@ def records_of(*accuracies: float) -> list[RoundRecord]:
         ((0.1,) * 9, None, True, 1),
     ],
 )
-def test_a_run_ends_after_rounds_in_vain(
+def test_a_run_stops_after_rounds_without_improvement(
     accuracies: tuple, patience: int | None, ends: bool, takes: int
 ) -> None:
     records = records_of(*accuracies)
@@ -120,7 +120,7 @@ def test_a_run_ends_after_rounds_in_vain(
     assert not is_finished(9, patience, [])
 
 
-def test_without_validation_samples_nothing_is_chosen(tmp_path: Path) -> None:
+def test_without_validation_samples_no_round_is_selected(tmp_path: Path) -> None:
     records = [RoundRecord(round=t, accuracy=0.5) for t in range(1, 9)]
     assert selected_round(records) is None
     assert not is_finished(9, 1, records)
@@ -170,7 +170,7 @@ def whole() -> moonfl.Result:
     return moonfl.run(EARLY, workers=1, task=TASK)
 
 
-def test_it_stops_early_and_the_chosen_round_has_its_model(
+def test_early_stopping_stores_the_model_of_the_selected_round(
     whole: moonfl.Result, tmp_path: Path
 ) -> None:
     accuracies = [fact["validation_accuracy"] for fact in whole.rounds]
@@ -186,11 +186,13 @@ def test_it_stops_early_and_the_chosen_round_has_its_model(
 @pytest.mark.parametrize(
     ("ended", "previous"), [(2, False), (-3, False), (-2, False), (-1, True), (0, False), (0, True)]
 )
-def test_it_goes_on_to_the_same_end(
+def test_a_resumed_run_stops_at_the_same_round(
     ended: int, previous: bool, whole: moonfl.Result, tmp_path: Path
 ) -> None:
-    """Stopped in the second round and in the last four, by a kill right after them; 0 is the last. A model that a
-    void round left as the best is not taken for it."""
+    """Resume a run that was killed after round 2 or after one of its last four rounds (0: the last).
+
+    The best model of a round that is repeated is not used.
+    """
     out, last = tmp_path / "run", len(whole.rounds)
     rounds = ended if ended > 0 else last + ended
     with pytest.raises(StopError):

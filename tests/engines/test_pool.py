@@ -1,4 +1,4 @@
-"""The pool gives the embedded engine's bits, whatever happens to its workers."""
+"""The pool is bit-identical to the embedded engine, also if workers die."""
 
 import os
 import signal
@@ -24,6 +24,7 @@ from moonfl.engines.pool import Pool
 from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment
 from moonfl.federation import init_server, run
+from moonfl.runs.states import States
 from moonfl.task import Task
 from moonfl.types import Batch, Loss, Output, Params, Party, Server, State, Update
 
@@ -39,14 +40,16 @@ def pooled(
         return run(exp, task, pool, log or MemoryRecorder())
 
 
-def told(update: Update) -> dict:
-    """All of an update but the seconds it took."""
+def without_times(update: Update) -> dict:
+    """Return the fields of an update without the seconds that it took."""
     return vars(update) | {"metrics": update.metrics.get("loss")}
 
 
 @pytest.mark.parametrize("batch_norm", [False, True])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_equals_embedded_to_the_bit(algorithm: str, batch_norm: bool) -> None:
+def test_the_pool_and_the_embedded_engine_are_bit_identical(
+    algorithm: str, batch_norm: bool
+) -> None:
     exp = with_algorithm(replace(TINY, rounds=4, parties=5, sample_fraction=0.6), algorithm)
     task = gaussians((40, 1, 20, 33, 64), batch_norm=batch_norm)
     task = replace(task, validation=task.parties[0], test_party=torch.arange(50) // 10)
@@ -56,12 +59,12 @@ def test_equals_embedded_to_the_bit(algorithm: str, batch_norm: bool) -> None:
     assert alone.metrics() == together.metrics()
     for a, b in zip(alone.updates, together.updates, strict=True):
         assert [u.party for u in a] == [u.party for u in b]
-        assert all(same(told(u), told(v)) for u, v in zip(a, b, strict=True))
+        assert all(same(without_times(u), without_times(v)) for u, v in zip(a, b, strict=True))
 
 
 @dataclass(frozen=True)
 class Random(FedAvg):
-    """Draws in every hook of a party."""
+    """A method that draws random numbers in every hook of a party."""
 
     def init_party(self, params: Params) -> State:
         return {"kept": {"r": torch.rand(1)}}
@@ -76,7 +79,7 @@ class Random(FedAvg):
         }
 
 
-def test_what_a_method_draws_is_the_same_in_any_process() -> None:
+def test_random_numbers_of_a_method_are_the_same_in_any_process() -> None:
     exp, task = with_algorithm(replace(TINY, rounds=3), Random()), gaussians()
     alone, together = MemoryRecorder(), MemoryRecorder()
     torch.manual_seed(1)
@@ -87,7 +90,7 @@ def test_what_a_method_draws_is_the_same_in_any_process() -> None:
     assert same(*sent)
 
 
-def test_several_negatives_travel_in_order() -> None:
+def test_several_negatives_keep_their_order() -> None:
     exp, task = with_algorithm(replace(TINY, rounds=5), MOON(negatives=3)), gaussians()
     assert same(train(exp, task), pooled(exp, task))
 
@@ -101,7 +104,7 @@ def test_results_do_not_depend_on_workers(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_engine_follows_the_need() -> None:
+def test_a_pool_is_no_larger_than_the_number_of_parties() -> None:
     task = gaussians()
     assert isinstance(make_engine(replace(TINY, parties=1), task, 8), Embedded)
     with closing(make_engine(TINY, task, 8)) as engine:
@@ -110,19 +113,19 @@ def test_engine_follows_the_need() -> None:
 
 
 class Deadly(Task):
-    """The worker that trains party 1 (of 30 samples) dies, as often as there are files to remove."""
+    """A task that kills the worker of party 1 (30 samples), once for each file in a folder."""
 
     def supervised(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         if len(batch.y) == 30:
-            for lives in sorted(Path(os.environ["MOONFL_TEST_LIVES"]).iterdir()):
-                lives.unlink()
+            for path in sorted(Path(os.environ["MOONFL_TEST_KILLS"]).iterdir()):
+                path.unlink()
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().supervised(logits, batch)
 
 
 @pytest.fixture
 def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Task]:
-    monkeypatch.setenv("MOONFL_TEST_LIVES", str(tmp_path))
+    monkeypatch.setenv("MOONFL_TEST_KILLS", str(tmp_path))
     task = gaussians()
     return Deadly(task.build, task.parties, task.test, task.preparation, task.batch_norm)
 
@@ -132,7 +135,7 @@ def test_a_killed_worker_is_replaced_and_its_party_trained_again(
 ) -> None:
     exp = with_algorithm(TINY, "scaffold")
     expected = train(exp, deadly)
-    (tmp_path / "life").touch()
+    (tmp_path / "kill").touch()
     assert same(expected, pooled(exp, deadly))
     assert (
         "a worker process died while training party 1 in round 1 (exit code -9); trying once more"
@@ -140,7 +143,7 @@ def test_a_killed_worker_is_replaced_and_its_party_trained_again(
     )
 
 
-def test_a_party_that_kills_twice_ends_the_run(deadly: Task, tmp_path: Path) -> None:
+def test_a_job_that_kills_two_workers_ends_the_run(deadly: Task, tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).touch()
     with pytest.raises(
@@ -167,30 +170,30 @@ class Exploding(Task):
 
 class Broken(Task):
     def supervised(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        raise KeyError("a bug of the user's own")
+        raise KeyError("a bug in user code")
 
 
-def test_failures_in_a_worker_reach_the_user() -> None:
+def test_errors_in_a_worker_reach_the_user() -> None:
     task = gaussians()
     parts = (task.build, task.parties, task.test, task.preparation, task.batch_norm)
     with pytest.raises(RunError, match=r"party \d became nan in round 1"):
         pooled(TINY, Exploding(*parts))
-    with pytest.raises(RuntimeError, match="a bug of the user's own"):
+    with pytest.raises(RuntimeError, match="a bug in user code"):
         pooled(TINY, Broken(*parts))
 
 
-class OnlyLarge(Task):
-    """Party 2, of 20 samples, fails."""
+class FailingParty(Task):
+    """A task that fails for party 2 (20 samples)."""
 
     def supervised(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         return super().supervised(logits, batch) * (float("nan") if len(batch.y) == 20 else 1.0)
 
 
-def test_a_pool_that_saw_a_failure_gives_right_answers_afterwards() -> None:
+def test_after_an_error_the_pool_gives_correct_answers() -> None:
     task = gaussians((40, 30, 20, 33))
     exp = with_algorithm(TINY, "fedavg")
     server = init_server(exp, task)
-    failing = OnlyLarge(task.build, task.parties, task.test, task.preparation, task.batch_norm)
+    failing = FailingParty(task.build, task.parties, task.test, task.preparation, task.batch_norm)
     with closing(Pool(exp, failing, 2)) as pool:
         for _ in range(3):
             with pytest.raises(RunError, match="party 2"):
@@ -200,7 +203,32 @@ def test_a_pool_that_saw_a_failure_gives_right_answers_afterwards() -> None:
         assert [u.num_samples for u in pool.train(server, [0, 1, 3], 0)] == [40, 30, 33]
 
 
-class Dropped(nn.Module):
+class FullDisk(States):
+    """A store that cannot save the state of party 2."""
+
+    def save(self, party: int, round: int, state: State) -> None:
+        if party == 2:
+            raise RunError("no space left")
+        super().save(party, round, state)
+
+
+def test_after_an_error_in_the_parent_the_pool_gives_correct_answers() -> None:
+    """Workers that were busy when a state could not be saved do not answer a later job."""
+    exp, task = with_algorithm(TINY, "fedavg"), gaussians((40, 30, 20, 33))
+    server = init_server(exp, task)
+    expected = Embedded(exp, task).train(server, [3, 1], 0)
+    with closing(Pool(exp, task, 2, FullDisk())) as pool:
+        for _ in range(3):
+            with pytest.raises(RunError, match="no space left"):
+                pool.train(server, [2, 0, 1, 3], 0)
+            updates = pool.train(server, [3, 1], 0)
+            for update, other in zip(updates, expected, strict=True):
+                assert same(without_times(update), without_times(other))
+
+
+class WithDropout(nn.Module):
+    """A model with dropout on its inputs."""
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
@@ -210,10 +238,10 @@ class Dropped(nn.Module):
         return output
 
 
-def test_models_that_draw_numbers_do_not_depend_on_workers() -> None:
-    """Dropout draws from torch's global stream, which every party must find in the same state."""
+def test_models_with_dropout_do_not_depend_on_workers() -> None:
+    """Dropout draws from torch's global generator, which must have the same state everywhere."""
     task = gaussians()
-    dropping = replace(task, build=lambda: Dropped(task.build()))
+    dropping = replace(task, build=lambda: WithDropout(task.build()))
     exp = with_algorithm(TINY, "moon")
     results = [train(exp, dropping), pooled(exp, dropping), pooled(exp, dropping, 3)]
     assert same(results[0], results[1])
@@ -221,8 +249,8 @@ def test_models_that_draw_numbers_do_not_depend_on_workers() -> None:
 
 
 def processes_in(folder: Path) -> list[int]:
-    """Processes whose working directory is `folder`."""
-    found = []
+    """Return the processes whose working directory is `folder`."""
+    processes = []
     for entry in Path("/proc").iterdir():
         try:
             if (
@@ -230,10 +258,10 @@ def processes_in(folder: Path) -> list[int]:
                 and os.readlink(entry / "cwd") == str(folder)
                 and "Z" not in (entry / "stat").read_text().split()[2]
             ):
-                found.append(int(entry.name))
+                processes.append(int(entry.name))
         except OSError:
             continue
-    return found
+    return processes
 
 
 @pytest.mark.parametrize("signal_sent", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])

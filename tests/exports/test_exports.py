@@ -263,10 +263,9 @@ def test_samples_of_another_type_are_refused(digits: Result) -> None:
 def test_command(run: Path, digits: Result, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(run)]) == 0
     out, err = capsys.readouterr()
-    assert (
-        f"the global model after round 2 of 2, accuracy {100 * digits.accuracy:.1f} %, is in {run / 'export'}"
-        in out
-    )
+    accuracy = f"{100 * digits.accuracy:.1f} %"
+    title = f"the global model after round 2 of 2, accuracy {accuracy}"
+    assert f"{title}, is in {run / 'export'}" in out
     assert "checked on 100 samples of the data, one alone and all at once" in out
     assert err == ""
     assert sorted(os.listdir(run / "export")) == FILES
@@ -290,10 +289,9 @@ def test_solo_has_one_model_per_party(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     export = ["export", str(tmp_path / "solo")]
     assert main([*export, "--party", "1"]) == 0
-    assert (
-        f"party 1's model after round 1 of 1, accuracy {100 * result.rounds[0]['accuracies']['party1']:.1f} %"
-        in (capsys.readouterr().out)
-    )
+    accuracy = f"{100 * result.rounds[0]['accuracies']['party1']:.1f} %"
+    title = f"party 1's model after round 1 of 1, accuracy {accuracy}"
+    assert title in capsys.readouterr().out
     x, expected = run_outputs(result, "party1")
     loaded = moonfl.load_model(tmp_path / "solo" / "export" / "model.safetensors")
     with torch.no_grad():

@@ -1,7 +1,7 @@
 """Fault injection: interrupt a command at its n-th write, resume as a user would, and compare.
 
-This is repeated for n = 1, 2, ... until the command finishes. test_resume.py starts it with faults.c
-loaded before the C library:
+This is repeated for n = 1, 2, ... until the command finishes. test_resume.py starts it with
+faults.c loaded before the C library:
 
     cd tests && LD_PRELOAD=faults.so python -m helpers.fault_injection faults.so FOLDER kill|full
 
@@ -72,8 +72,10 @@ class StopError(Exception):
 
 
 def make_directories(folder: Path) -> None:
-    """Write a finished run of another experiment ("other"), a run that was killed while it wrote the
-    record of round 3 ("incomplete"), and one whose newest checkpoint is damaged ("damaged").
+    """Write three run directories that commands start from.
+
+    "other" is a finished run of another experiment. "incomplete" was killed while it wrote the
+    record of round 3. The newest checkpoint of "damaged" is damaged.
     """
 
     def stop(record: RoundRecord) -> None:

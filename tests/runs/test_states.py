@@ -1,4 +1,4 @@
-"""Party states and updates on disk give the bits of those in memory, and memory does not grow with the parties."""
+"""Party states: on disk and in memory they are bit-identical, and memory use is bounded."""
 
 import multiprocessing
 import os
@@ -30,23 +30,21 @@ def state(value: float) -> dict[str, dict[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("budget", [0, 500, 10**9])
-def test_two_generations(budget: int) -> None:
+def test_the_store_keeps_the_two_newest_states(budget: int) -> None:
     with closing(States(budget)) as states:
         assert states.load(1, before=0) is None
         for t in range(4):
             states.save(1, t, state(t))
         assert same(states.load(1, before=4), state(3))
-        assert same(
-            states.load(1, before=3), state(2)
-        )  # round 3 again starts where round 3 started
-        assert states.load(1, before=2) is None  # older ones are gone
+        assert same(states.load(1, before=3), state(2))  # where round 3 started
+        assert states.load(1, before=2) is None  # older states are dropped
         states.save(1, 3, state(9))
         assert same(states.load(1, before=4), state(9))
         assert same(states.load(1, before=3), state(2))
         assert states.used <= budget
 
 
-def test_files_go_when_they_are_not_needed() -> None:
+def test_files_are_removed_when_they_are_not_needed() -> None:
     states = States(0)
     for t in range(5):
         for party in range(3):
@@ -57,7 +55,7 @@ def test_files_go_when_they_are_not_needed() -> None:
     assert not folder.exists()
 
 
-def test_a_file_holds_what_was_saved_whole(tmp_path: Path) -> None:
+def test_a_tensor_file_is_complete_and_leaves_no_temporary_file(tmp_path: Path) -> None:
     path = tmp_path / "state.safetensors"
     save(path, state(1.5))
     assert same(load(path), state(1.5))
@@ -65,7 +63,7 @@ def test_a_file_holds_what_was_saved_whole(tmp_path: Path) -> None:
     assert torch.equal(StoredParams(path, "prev0")["n"], torch.tensor(3))
 
 
-def odd_state() -> dict[str, dict[str, torch.Tensor]]:
+def unusual_state() -> dict[str, dict[str, torch.Tensor]]:
     w = torch.arange(12.0).view(3, 4)
     return {
         "a/b": {"w": w, "same": w},
@@ -74,17 +72,17 @@ def odd_state() -> dict[str, dict[str, torch.Tensor]]:
     }
 
 
-def test_odd_states_survive_disk_and_wire(tmp_path: Path) -> None:
-    save(tmp_path / "odd", odd_state())
-    assert same(load(tmp_path / "odd"), odd_state())
+def test_unusual_states_survive_disk_and_shared_memory(tmp_path: Path) -> None:
+    save(tmp_path / "unusual", unusual_state())
+    assert same(load(tmp_path / "unusual"), unusual_state())
     ours, theirs = multiprocessing.Pipe()
-    shared_memory.send(ours, "hello", odd_state())
+    shared_memory.send(ours, "hello", unusual_state())
     message, tensors = shared_memory.receive(theirs)
     assert message == "hello"
-    assert same(tensors, odd_state())
+    assert same(tensors, unusual_state())
 
 
-def test_a_peer_that_dies_in_the_middle_of_a_message() -> None:
+def test_a_process_that_dies_in_the_middle_of_a_message() -> None:
     ours, theirs = multiprocessing.Pipe()
     ours.send(("hello", shared_memory.Layout([], [], 0)))
     ours.close()
@@ -92,14 +90,14 @@ def test_a_peer_that_dies_in_the_middle_of_a_message() -> None:
         shared_memory.receive(theirs)
 
 
-def test_a_state_that_cannot_be_written_says_so() -> None:
+def test_a_state_that_cannot_be_written_gets_a_clear_message() -> None:
     with pytest.raises(RunError, match="cannot be written"):
         save(Path("/dev/full/x"), state(1))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, MOON(negatives=3)])
-def test_disk_equals_memory_to_the_bit(algorithm, workers: int) -> None:
+def test_disk_and_memory_are_bit_identical(algorithm, workers: int) -> None:
     exp = with_algorithm(replace(TINY, rounds=5, sample_fraction=0.5), algorithm)
     task = gaussians(batch_norm=True)
 
@@ -110,11 +108,11 @@ def test_disk_equals_memory_to_the_bit(algorithm, workers: int) -> None:
     assert same(result(10**9), result(0))
 
 
-CROWD = """
+MANY_PARTIES = """
 import os, threading, time
 import moonfl
 from moonfl.experiment import Experiment
-from moonfl.task import make_task
+from moonfl.task import build_task, read, split
 from torch import nn
 
 def watch():
@@ -126,8 +124,9 @@ def watch():
 def wide():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 256))
 
-exp = Experiment(parties=30, partition="iid", rounds=2, epochs=1, algorithm=moonfl.MOON(mu=1.0), model="own")
-task = make_task(exp, model=wide)
+method = moonfl.MOON(mu=1.0)
+exp = Experiment(parties=30, partition="iid", rounds=2, epochs=1, algorithm=method, model="own")
+task = build_task(exp, split(exp, read(exp)), model=wide)
 peaks = [0]
 threading.Thread(target=watch, daemon=True).start()
 for budget in (10**7, 10**10):
@@ -138,16 +137,20 @@ print(*peaks[:2])
 
 
 def test_states_above_the_budget_are_not_in_memory() -> None:
-    """Thirty previous models of 5 MB take the memory they may have, or the disk."""
+    """The 30 previous models of 5 MB each are in memory, if the budget allows it, or on disk."""
     done = subprocess.run(
-        [sys.executable, "-c", CROWD], capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-c", MANY_PARTIES],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
     )
     on_disk, in_memory = map(int, done.stdout.split())
     assert in_memory - on_disk > 1.5e8
 
 
-def test_a_sites_store_keeps_what_may_be_asked_for(tmp_path: Path) -> None:
-    """Of rounds that were not accepted nothing stays; one that ends late takes nothing of a newer one away."""
+def test_a_site_keeps_the_states_that_the_server_may_ask_for(tmp_path: Path) -> None:
+    """States of rounds that were not accepted are removed, but never those of newer rounds."""
     store = SiteStates(tmp_path / "site")
     state = {"previous": {"w": torch.arange(3.0)}}
     assert store.load(1, None) is None
@@ -159,7 +162,7 @@ def test_a_sites_store_keeps_what_may_be_asked_for(tmp_path: Path) -> None:
     assert same(store.load(1, 4), state)
     store.save(1, 5, {}, 4)
     assert same(store.load(1, 0), state), (
-        "accepted before 4 was, for a server that goes back; 3 never was"
+        "round 0 was accepted before round 4, so a server may go back to it; round 3 never was"
     )
     assert {path.stem for path in (tmp_path / "site").iterdir()} == {
         f"party-1-round-{t}" for t in (0, 4, 5)
@@ -176,16 +179,17 @@ def test_a_sites_store_keeps_what_may_be_asked_for(tmp_path: Path) -> None:
         store.load(1, 5)
 
 
-def test_a_state_of_labels_alone_survives_a_restart(tmp_path: Path) -> None:
+def test_a_state_with_empty_labels_survives_a_restart(tmp_path: Path) -> None:
     states = States(0, tmp_path)
     states.save(0, 0, {"seen": {}})
     states.save(1, 0, {})
-    again = States(0, tmp_path)
-    again.restore(states.newest())
-    assert (again.load(0, before=1), again.load(1, before=1)) == ({"seen": {}}, {})
+    restarted = States(0, tmp_path)
+    restarted.restore(states.newest())
+    assert restarted.load(0, before=1) == {"seen": {}}
+    assert restarted.load(1, before=1) == {}
 
 
-def test_what_a_killed_site_left_is_removed_when_it_is_old(tmp_path: Path) -> None:
+def test_old_temporary_folders_of_a_killed_site_are_removed(tmp_path: Path) -> None:
     for name in (".writing-old", ".writing-new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").write_text("")
@@ -199,7 +203,7 @@ def test_what_a_killed_site_left_is_removed_when_it_is_old(tmp_path: Path) -> No
 
 @dataclass(frozen=True)
 class Keeping(FedAvg):
-    """The server keeps what a party sent, and takes one of them for the model."""
+    """A method whose server stores the updates, and uses one of them as its model."""
 
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         kept = {f"party{u.party}": u.params for u in updates}
@@ -208,7 +212,7 @@ class Keeping(FedAvg):
         )
 
 
-def test_what_the_server_keeps_of_updates_outlives_their_files() -> None:
+def test_updates_that_the_server_stores_outlive_their_files() -> None:
     exp, task = with_algorithm(TINY, Keeping()), gaussians()
     found = [
         run(exp, task, Embedded(exp, task, States(budget)), MemoryRecorder())

@@ -64,10 +64,11 @@ def readme(artifact: Artifact) -> str:
         columns = f"\nColumns of the table in the order of a sample: {names}.\n"
     sizes = ", ".join(map(str, blueprint.shape))
     title = artifact.title[0].upper() + artifact.title[1:]
+    method = part_name(exp.algorithm)
     return f"""# A model trained by federated learning
 
 {title}.
-Method {part_name(exp.algorithm)}, {exp.parties} parties, dataset {exp.dataset}, encoder {exp.model}.
+Method {method}, {exp.parties} parties, dataset {exp.dataset}, encoder {exp.model}.
 Exported by moonfl {metadata.version("moonfl")} with torch {torch.__version__}.
 
 | file | contents |

@@ -1,4 +1,4 @@
-"""model.safetensors: weights and buffers by name. The header of the file can rebuild the network."""
+"""model.safetensors: weights and buffers by name, and a header that can rebuild the network."""
 
 from importlib import metadata
 from pathlib import Path
