@@ -181,6 +181,10 @@ def progress(directory: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 
 
+def change_json(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
 def cut_index(folder: Path) -> str:
     path = folder / "round-3.json"
     path.write_bytes(path.read_bytes()[:-20])
@@ -208,14 +212,12 @@ def lose_party(folder: Path) -> str:
 
 
 def newer_format(folder: Path) -> str:
-    path = folder / "round-3.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    return "format 99, this version of moonfl reads format 1"
+    change_json(folder / "round-3.json", format=99)
+    return "format 99; this version of moonfl reads format 1"
 
 
 def foreign(folder: Path) -> str:
-    path = folder / "round-3.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"experiment": "another"}))
+    change_json(folder / "round-3.json", experiment="another")
     return "belongs to another experiment"
 
 
@@ -239,7 +241,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_good(
     assert main(["resume", str(out)]) == 2
     err = capsys.readouterr().err
     assert message in err
-    assert f"`moonfl resume {out} --previous` goes on from the checkpoint before it" in err
+    assert f"`moonfl resume {out} --previous` resumes from the previous checkpoint" in err
     assert (out / "rounds.jsonl").read_text() == facts
     resumed = moonfl.resume(out, previous=True, workers=1)
     assert same(results_of(resumed), results_of(moonfl.run(QUICK, workers=1)))
@@ -278,7 +280,7 @@ def test_what_cannot_be_resumed_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     refused(lambda d: (d / "experiment.toml").write_text("rounds = 'x'"), "experiment.toml")
     refused(
         lambda d: (d / "rounds.jsonl").write_text(""),
-        "has not the 3 rounds that the checkpoint has",
+        "does not have the 3 rounds of the checkpoint",
     )
     refused(
         lambda d: (d / "rounds.jsonl").write_text("[]\n[]\n[]\n"),
@@ -286,8 +288,8 @@ def test_what_cannot_be_resumed_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     )
     refused(lambda d: (d / "partition.json").unlink(), "partition.json")
     refused(
-        lambda d: (d / "partition.json").write_text('{"sha256": "other"}'),
-        "digits is not as it was when",
+        lambda d: change_json(d / "partition.json", sha256="other"),
+        "the data of digits have changed since",
     )
     refused(
         lambda d: [p.unlink() for p in (d / "checkpoint").glob("round-*")], "holds no checkpoint"
@@ -343,7 +345,7 @@ def test_ctrl_c_tells_how_to_go_on(tmp_path: Path) -> None:
     assert "Traceback" not in err
     assert (
         err.splitlines()[-1]
-        == "moonfl: interrupted; `moonfl resume run` goes on from the last finished round"
+        == "moonfl: interrupted; `moonfl resume run` resumes from the last finished round"
     )
 
 

@@ -10,6 +10,7 @@ to save.
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import safetensors
 
@@ -18,10 +19,11 @@ from ..errors import DamagedRunError, InputError
 from ..experiment import Experiment, fingerprint
 from ..types import Server, State
 from .files import write_atomically
-from .schema import CheckpointIndex, FileEntry, StateEntry, decode, encode
+from .schema import CheckpointIndex, FileEntry, StateEntry, Versioned, decode, encode
 from .states import States
 from .tensor_files import load, save
 
+T = TypeVar("T")
 FORMAT = 1
 PREFIXES = {"shared": "shared", "memory": "memory", "optimizer_state": "step"}  # field -> prefix
 
@@ -158,16 +160,25 @@ def _index(path: Path, exp: Experiment) -> CheckpointIndex:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    index = decode(content, CheckpointIndex, f"{path} is damaged")
-    if index.format != FORMAT:
+    file_format = _decode(content, Versioned, path).format
+    if file_format != FORMAT:
         raise InputError(
-            f"{path} has format {index.format}; this version of moonfl reads format {FORMAT}"
+            f"{path} has format {file_format}; this version of moonfl reads format {FORMAT}"
         )
+    index = _decode(content, CheckpointIndex, path)
     if index.experiment != fingerprint(exp):
         raise InputError(
             f"{path} belongs to another experiment than the experiment.toml of its run"
         )
     return index
+
+
+def _decode(content: bytes, kind: type[T], path: Path) -> T:
+    """Decode the content of an index."""
+    try:
+        return decode(content, kind, path.name)
+    except InputError as error:
+        raise InputError(f"{path} is damaged ({error})") from None
 
 
 def _is_usable(path: Path, exp: Experiment) -> bool:

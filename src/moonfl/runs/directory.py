@@ -186,9 +186,9 @@ def read_rounds(directory: Path, rounds: int) -> list[RoundRecord]:
     records = []
     for number, line in enumerate(lines[:rounds], start=1):
         try:
-            records.append(decode(line, RoundRecord, f"{path}, line {number}"))
+            records.append(decode(line, RoundRecord, f"line {number}"))
         except InputError as error:
-            raise DamagedRunError(f"{path} is damaged ({error})") from None
+            raise DamagedRunError(f"{path} is missing or damaged ({error})") from None
     if rounds == 0 and len(lines) > 1:
         raise InputError(
             f"{path} has rounds, but {directory / CHECKPOINT} holds no checkpoint: "
@@ -205,7 +205,7 @@ def read_partition(directory: Path) -> PartitionRecord:
     """Read partition.json."""
     path = directory / PARTITION
     try:
-        return decode(path.read_bytes(), PartitionRecord, str(path))
+        return decode(path.read_bytes(), PartitionRecord, path.name)
     except (OSError, InputError) as error:
         raise DamagedRunError(f"{path} is missing or damaged ({error})") from None
 

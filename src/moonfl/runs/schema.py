@@ -180,11 +180,16 @@ class StateEntry(Record):
     sha256: Sha256 | None = None
 
 
-class CheckpointIndex(Record):
-    """checkpoint/round-N.json: the files that make up a checkpoint, with their hashes."""
+class Versioned(Record):
+    """The format of a file, readable whatever else the format has."""
 
     format: int
-    experiment: Sha256  # fingerprint of the experiment
+
+
+class CheckpointIndex(Versioned):
+    """checkpoint/round-N.json: the files that make up a checkpoint, with their hashes."""
+
+    experiment: str  # fingerprint of the experiment
     rounds: Count  # number of finished rounds
     parties: dict[str, StateEntry]
     server: FileEntry
