@@ -1,6 +1,6 @@
-"""Check the built documentation: it loads nothing from other hosts, and no formula was cut by Markdown.
+"""Check the built documentation; `make docs` runs it.
 
-`make docs` runs it.
+Pages load nothing from other hosts, and no formula was cut by Markdown.
 """
 
 import re

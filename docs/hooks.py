@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: insert tables of settings and commands into pages, and make the search work offline."""
+"""Hooks of mkdocs: insert tables of settings and commands, and make the search work offline."""
 
 import argparse
 import dataclasses
@@ -22,7 +22,7 @@ SETTINGS_MARK = re.compile(r"<!-- settings of (\S+):(\w+) -->")
 
 
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:
-    """Replace `<!-- settings of MODULE:CLASS -->` and `<!-- commands -->` by tables from the code."""
+    """Replace the marks of settings and commands in a page by tables from the code."""
     if COMMANDS_MARK in markdown:
         sections = [command_section(parser) for parser in leaf_commands(make_parser())]
         markdown = markdown.replace(COMMANDS_MARK, "\n\n".join(sections))

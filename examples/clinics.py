@@ -2,9 +2,9 @@
 
     python examples/clinics.py
 
-There are five clinics; the later in the list, the larger the tumours it sees. Each clinic sets aside a
-tenth of its training rows for early stopping and holds out a fifth of its rows for evaluation. The
-trained model is exported for use without moonfl.
+There are five clinics; the later in the list, the larger the tumours it sees. Each clinic sets
+aside a tenth of its training rows for early stopping and holds out a fifth of its rows for
+evaluation. The trained model is exported for use without moonfl.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def load_clinics() -> dict[str, tuple]:
 
 
 def describe(results: list[moonfl.Result]) -> str:
-    """Return the metrics of the selected rounds: means over seeds, and the worst clinic of any seed."""
+    """Return the metrics of the selected rounds: means over seeds, and the worst clinic."""
     records = [result.chosen for result in results]
     accuracy = statistics.fmean(record.accuracy for record in records)
     balanced = statistics.fmean(record.balanced_accuracy for record in records)

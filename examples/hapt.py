@@ -1,11 +1,11 @@
-"""Activities from the motion of a phone: each person is a party, and six people are only in the test set.
+"""Activities from the motion of a phone: 24 people are the parties, six others the test set.
 
     python examples/hapt.py hapt.npz
 
-The data are windows of 2.56 s of accelerometer and gyroscope: x [N, 128, 6], y (six activities), subject
-(1 to 30). A folder with the publisher's raw files is cut into such windows:
-Reyes-Ortiz et al., Smartphone-Based Recognition of Human Activities and Postural Transitions, UCI 2015.
-https://archive.ics.uci.edu/dataset/341
+The data are windows of 2.56 s of accelerometer and gyroscope: x [N, 128, 6], y (six activities),
+subject (1 to 30). A folder with the publisher's raw files is cut into such windows:
+Reyes-Ortiz et al., Smartphone-Based Recognition of Human Activities and Postural Transitions,
+UCI 2015. https://archive.ics.uci.edu/dataset/341
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     moonfl run digits-fedavg algorithm=proximal_z:ProximalZ lam=0.5 rounds=5
 
-The local loss is l_sup + lam * (1 - cos(z, z_glob)): MOON's positive pair without a negative. The class
-below declares its setting, with a limit and a description, and the loss. It runs with every engine and
-server optimizer, in reports and over Flower.
+The local loss is l_sup + lam * (1 - cos(z, z_glob)): MOON's positive pair without a negative. The
+class below declares its setting, with a limit and a description, and the loss. It runs with every
+engine and server optimizer, in reports and over Flower.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class ProximalZ(Algorithm):
     )
 
     def local_loss(self, party: Party) -> Loss:
-        """Return the supervised loss plus the distance to the representation of the global model."""
+        """Return the supervised loss plus the distance to the global representation."""
         global_model = party.frozen(party.global_model)
 
         def loss(model: nn.Module, batch: Batch) -> Tensor:

@@ -1,4 +1,4 @@
-"""Execute the commands and code of README, CONTRIBUTING and the documentation pages, and compare pages with the code."""
+"""Execute the commands and code of README and the documentation, and compare pages with the code."""
 
 import dataclasses
 import re
@@ -103,7 +103,7 @@ def fences(page: str) -> list[tuple[str, str, str]]:
 
 
 def execute_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Execute a moonfl command of a console block; check the form of make, python and pip commands."""
+    """Execute a moonfl command; check the form of make, python and pip commands."""
     assert line.startswith("$ "), f"{line}: output belongs in a text block"
     words = shlex.split(line.removeprefix("$ "))
     if words[0] == "moonfl":
@@ -120,7 +120,7 @@ def execute_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_pages(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Execute the blocks of a page in order, in an empty folder; write a block with a title to that file."""
+    """Execute the blocks of a page in order, in an empty folder; a title names a file to write."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     if page == "how-to/reproduce.md":
