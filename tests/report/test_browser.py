@@ -1,4 +1,5 @@
-"""A report in a real browser: everything is drawn, the drawing shows the facts, and it fits a phone in both schemes."""
+"""A report in a real browser: every figure is drawn, shows the recorded values, and fits a phone in
+the light and the dark colour scheme."""
 
 import json
 import re
@@ -55,8 +56,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def show(browser: Any, page: str, width: int = 1280, scheme: str = "light") -> None:
     screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    wish = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", wish)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     browser.get(page)
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
 
@@ -82,8 +83,10 @@ def test_nothing_is_wider_than_a_phone(browser: Any, page: str) -> None:
         show(browser, page, width)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
         wide = browser.execute_script(
-            "return [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll') && !e.closest('svg')"
-            " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
+            "const outside = e => !e.closest('.scroll') && !e.closest('svg')"
+            " && e.getBoundingClientRect().right > innerWidth + 1;"
+            "return [...document.querySelectorAll('body *')].filter(outside)"
+            ".map(e => e.outerHTML.slice(0, 80))"
         )
         assert wide == []
     show(browser, page, 360)
@@ -95,8 +98,9 @@ def test_nothing_is_wider_than_a_phone(browser: Any, page: str) -> None:
     )
 
 
-def test_text_stands_out_in_both_schemes(browser: Any, page: str) -> None:
-    """WCAG's contrast of 4.5 for text on the page and within figures; curves need 2, having dashes and markers."""
+def test_text_has_enough_contrast_in_both_schemes(browser: Any, page: str) -> None:
+    """Check WCAG's contrast: 4.5 for text on the page and in figures, 2 for curves, which also have
+    dashes and markers."""
 
     def light(colour: str) -> float:
         channels = np.array(numbers(colour)[:3]) / 255
@@ -137,7 +141,7 @@ def test_text_stands_out_in_both_schemes(browser: Any, page: str) -> None:
 
 
 def drawn(browser: Any, figure: str, line: str) -> tuple[np.ndarray, np.ndarray]:
-    """The points of a line, taken back from the drawing by the limits of its axes."""
+    """Return the points of a line, computed from the drawing and the limits of its axes."""
     frame, path, xlim, ylim = browser.execute_script(
         f"const a = document.getElementById('{figure}-axes');"
         "const p = q => document.querySelector(q + ' path').getAttribute('d');"
@@ -151,8 +155,8 @@ def drawn(browser: Any, figure: str, line: str) -> tuple[np.ndarray, np.ndarray]
     ) * (y1 - y0)
 
 
-def test_the_curves_are_the_facts(browser: Any, page: str, runs: Path) -> None:
-    def facts(method: str) -> np.ndarray:
+def test_curves_show_the_recorded_values(browser: Any, page: str, runs: Path) -> None:
+    def recorded(method: str) -> np.ndarray:
         files = [runs / f"{method}-{seed}" / "rounds.jsonl" for seed in range(3)]
         return 100 * np.array(
             [[json.loads(line)["accuracy"] for line in f.read_text().splitlines()] for f in files]
@@ -167,7 +171,7 @@ def test_the_curves_are_the_facts(browser: Any, page: str, runs: Path) -> None:
         (labels.index("MOON mu=5, 3 seeds"), "moon"),
     ):
         rounds, mean = drawn(browser, "accuracy-1", f"line-{k}")
-        expected = facts(method)
+        expected = recorded(method)
         assert rounds == pytest.approx(np.arange(1, 31), abs=0.01)
         assert mean == pytest.approx(expected.mean(axis=0), abs=0.01)
         _, edge = drawn(browser, "accuracy-1", f"line-{k}-band")
@@ -177,15 +181,15 @@ def test_the_curves_are_the_facts(browser: Any, page: str, runs: Path) -> None:
             assert np.abs(edge[:, None] - point).min(axis=0).max() < 0.01
 
 
-def test_the_console_is_clean_and_nothing_is_fetched(browser: Any, page: str) -> None:
+def test_the_console_is_empty_and_nothing_is_downloaded(browser: Any, page: str) -> None:
     browser.get("about:blank")
     for kind in ("browser", "performance"):
         browser.get_log(kind)
     show(browser, page)
     assert browser.get_log("browser") == []
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = {
+    urls = {
         e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"
     }
-    assert page in asked
-    assert {url for url in asked if not url.startswith("data:")} == {page}
+    assert page in urls
+    assert {url for url in urls if not url.startswith("data:")} == {page}

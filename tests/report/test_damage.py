@@ -41,7 +41,7 @@ REPLACEMENTS: list[Any] = [
 
 
 def make_small_run(path: Path, seed: int = 0) -> Path:
-    """Write a finished run with two rounds, parties and classes: every kind of value, few of each."""
+    """Write a finished run with two rounds, parties and classes: few values of every kind."""
     run = make_run(path, "moon", seed, rounds=2, parties=2, patience=1)
     partition = {"classes": ["cat", "dog"], "counts": [[3, 4], [5, 6]], "names": ["Bonn", "Lyon"]}
     (run / "partition.json").write_text(json.dumps(partition))
@@ -111,7 +111,7 @@ def replace_at(values: Any, place: tuple[Any, ...], replacement: Any) -> Any:
 def test_any_replaced_value_gives_a_report_or_an_error_of_one_sentence(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`compare` reads every damaged file; the figures of some accepted ones are built, not drawn."""
+    """`compare` reads every damaged file; some of the accepted ones are built, but not drawn."""
     monkeypatch.setattr(
         FigureCanvasSVG, "print_svg", lambda self, file, **options: file.write("<svg></svg>")
     )

@@ -1,4 +1,4 @@
-"""Reports: the numbers equal the recorded facts, the files are whole, and wrong input is told in one sentence."""
+"""Reports: numbers equal the recorded values, all files are written, errors are one sentence."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ from moonfl.report.tables import Table
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The runs and their report, made once."""
+    """Return the runs and their report, written once for the module."""
     root = tmp_path_factory.mktemp("report")
     comparison(root / "runs")
     return root / "runs", report.write([root / "runs"], root / "out")
@@ -52,7 +52,7 @@ def rows(path: Path) -> dict[str, dict[str, str]]:
         return {row["method"]: row for row in csv.DictReader(file)}
 
 
-def test_the_table_of_accuracy_equals_the_facts(written: tuple[Path, Path]) -> None:
+def test_the_accuracy_table_equals_the_records(written: tuple[Path, Path]) -> None:
     runs, page = written
     found = rows(page.with_name("accuracy.csv"))
     assert list(found) == ["MOON mu=5", "FedAvg", "SCAFFOLD", "SOLO"]
@@ -67,7 +67,7 @@ def test_the_table_of_accuracy_equals_the_facts(written: tuple[Path, Path]) -> N
     assert found["SOLO"]["final accuracy, %: std"] == ""  # one seed has none
 
 
-def test_macro_f1_and_balanced_accuracy_stand_beside_it_where_runs_have_them(
+def test_macro_f1_and_balanced_accuracy_are_shown_for_runs_that_have_them(
     tmp_path: Path,
 ) -> None:
     runs = [make_run(tmp_path / f"moon-{seed}", "moon", seed, rounds=2) for seed in range(2)]
@@ -85,55 +85,58 @@ def test_macro_f1_and_balanced_accuracy_stand_beside_it_where_runs_have_them(
         for name, key in (("macro-F1, %", "macro_f1"), (balanced, "balanced_accuracy")):
             moon, fedavg = (row[names.index(name)] for row in table.rows)
             assert fedavg is None
-            assert moon.mean == pytest.approx(np.mean([fact[key] for fact in last]))
-            assert moon.std == pytest.approx(np.std([fact[key] for fact in last], ddof=1))
+            assert moon.mean == pytest.approx(np.mean([record[key] for record in last]))
+            assert moon.std == pytest.approx(np.std([record[key] for record in last], ddof=1))
 
 
-def judged(run: Path, *validation: float) -> list[dict[str, Any]]:
-    """A run with these accuracies on validation samples, and parties that hold out test samples."""
-    facts = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
-    told = [{"validation_accuracy": a, "sites": {"0": [9, 10], "2": [1, 4]}} for a in validation]
-    facts = [fact | more for fact, more in zip(facts, told, strict=True)]
-    (run / "rounds.jsonl").write_text("".join(json.dumps(fact) + "\n" for fact in facts))
-    return facts
+def add_validation(run: Path, *validation: float) -> list[dict[str, Any]]:
+    """Add validation accuracies and held-out samples to a run, and return its records."""
+    records = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    added = [{"validation_accuracy": a, "sites": {"0": [9, 10], "2": [1, 4]}} for a in validation]
+    records = [record | more for record, more in zip(records, added, strict=True)]
+    (run / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return records
 
 
 def first_row(table: Table) -> dict[str, Any]:
     return dict(zip([column.name for column in table.columns], table.rows[0], strict=True))
 
 
-def test_seeds_that_stopped_early_are_finished_and_end_where_they_ended(tmp_path: Path) -> None:
-    facts = [
-        judged(make_run(tmp_path / "a", seed=0, done=4, patience=2), 0.1, 0.5, 0.4, 0.5),
-        judged(make_run(tmp_path / "b", seed=1, done=5, patience=2), 0.1, 0.2, 0.3, 0.2, 0.1),
+def test_runs_that_stopped_early_count_as_finished(tmp_path: Path) -> None:
+    records = [
+        add_validation(make_run(tmp_path / "a", seed=0, done=4, patience=2), 0.1, 0.5, 0.4, 0.5),
+        add_validation(
+            make_run(tmp_path / "b", seed=1, done=5, patience=2), 0.1, 0.2, 0.3, 0.2, 0.1
+        ),
     ]
     groups, notes = group_runs(load_runs([tmp_path])[0])
     assert notes == [
-        "MOON mu=5 stopped early, after round 4, 5 of 30: its validation accuracy no longer improved."
+        "MOON mu=5 stopped early, after round 4, 5 of 30: "
+        "its validation accuracy no longer improved."
     ]
     row = first_row(result_tables.accuracy_table(groups))
     assert row["final accuracy, %"].mean == pytest.approx(
-        np.mean([run[-1]["accuracy"] for run in facts])
+        np.mean([run[-1]["accuracy"] for run in records])
     )
     assert row["best accuracy, %"].mean == pytest.approx(
-        np.mean([max(f["accuracy"] for f in run) for run in facts])
+        np.mean([max(f["accuracy"] for f in run) for run in records])
     )
     assert row["selected round, %"].mean == pytest.approx(
-        np.mean([facts[0][1]["accuracy"], facts[1][2]["accuracy"]])
+        np.mean([records[0][1]["accuracy"], records[1][2]["accuracy"]])
     )
     assert row["rounds"] == "4 to 5"
     assert first_row(result_tables.cost_table(groups))["sent in total"] == np.mean(
-        [sum(f["bytes_up"] + f["bytes_down"] for f in run) for run in facts]
+        [sum(f["bytes_up"] + f["bytes_down"] for f in run) for run in records]
     )
     assert [row[2] for row in description_tables.runs_table(groups).rows] == [
         "4 of 30, stopped early",
         "5 of 30, stopped early",
     ]
-    judged(make_run(tmp_path / "c", seed=2, done=3, patience=2), 0.1, 0.2, 0.1)
+    add_validation(make_run(tmp_path / "c", seed=2, done=3, patience=2), 0.1, 0.2, 0.1)
     assert "is unfinished and is left out" in group_runs(load_runs([tmp_path])[0])[1][0]
 
 
-def test_a_run_that_diverged_is_told_from_one_that_goes_on(tmp_path: Path) -> None:
+def test_diverged_and_unfinished_runs_are_told_apart(tmp_path: Path) -> None:
     make_run(tmp_path / "a", seed=0, done=4)
     make_run(tmp_path / "b", "fedavg", seed=0, done=4)
     (tmp_path / "b" / "diverged.txt").write_text("the loss became nan\n")
@@ -161,11 +164,11 @@ def test_a_run_that_diverged_is_told_from_one_that_goes_on(tmp_path: Path) -> No
     ]
 
 
-def test_parties_are_told_by_name_with_what_they_hold_out(tmp_path: Path) -> None:
+def test_parties_have_names_and_held_out_accuracies(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", rounds=1, parties=3)
-    judged(run, 0.5)
-    dealt = json.loads((run / "partition.json").read_text())
-    (run / "partition.json").write_text(json.dumps(dealt | {"names": ["Bonn", "Lyon", "Pisa"]}))
+    add_validation(run, 0.5)
+    partition = json.loads((run / "partition.json").read_text())
+    (run / "partition.json").write_text(json.dumps(partition | {"names": ["Bonn", "Lyon", "Pisa"]}))
     (g,) = groups_of(tmp_path)
     table = description_tables.party_table([g])
     assert table is not None
@@ -222,7 +225,7 @@ def test_rounds_and_bytes_to_the_target(written: tuple[Path, Path]) -> None:
     assert "SOLO" not in {row[0] for row in high.rows}  # has no rounds to count
 
 
-def test_compare_is_a_line_a_group(written: tuple[Path, Path]) -> None:
+def test_compare_prints_one_line_per_group(written: tuple[Path, Path]) -> None:
     text = report.compare([written[0]])
     body = text.splitlines()[2:7]
     assert [line.split("  ")[0] for line in body] == [
@@ -237,10 +240,10 @@ def test_compare_is_a_line_a_group(written: tuple[Path, Path]) -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_the_headline_says_no_more_than_the_facts(
+def test_the_headline_claims_no_more_than_the_records_show(
     written: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """The highest mean, of the federated; equal ends are called equal, unfinished runs are not called ends."""
+    """Equal accuracies are called equal, and unfinished runs are not called final."""
     (text,) = headlines(groups_of(written[0]))
     best = np.mean([accuracies(written[0] / f"moon-{seed}")[-1] for seed in range(3)])
     assert text.startswith(
@@ -287,7 +290,7 @@ def test_every_figure_and_table_is_a_file_too(written: tuple[Path, Path]) -> Non
     assert page.stat().st_size < 5_000_000
 
 
-def test_the_page_is_whole_by_itself(written: tuple[Path, Path]) -> None:
+def test_the_page_needs_no_other_resources(written: tuple[Path, Path]) -> None:
     text = written[1].read_text()
     assert not re.search(r'(?:src|href)="(?:https?:)?//', re.sub(r'xmlns(:\w+)?="[^"]*"', "", text))
     assert "url(http" not in text
@@ -313,7 +316,7 @@ def test_small_runs_are_marked_everywhere(tmp_path: Path) -> None:
     assert "MOON mu=5 rounds=30 (small scale)" in labels(tmp_path / "runs")
 
 
-def test_labels_name_what_differs(tmp_path: Path) -> None:
+def test_labels_name_the_settings_that_differ(tmp_path: Path) -> None:
     for mu in (10.0, 1.0, 5.0):
         make_run(tmp_path / f"mu/{mu}", "moon", mu=mu)
     make_run(tmp_path / "mu/tau", "moon", tau=1.0)
@@ -352,17 +355,17 @@ def test_fedavg_of_the_same_setting_is_the_baseline(tmp_path: Path) -> None:
     assert len(shown) == 3
 
 
-def test_an_own_method_whose_parties_never_meet_is_told_by_its_facts(tmp_path: Path) -> None:
+def test_a_custom_method_without_federation_is_recognised_by_its_records(tmp_path: Path) -> None:
     make_run(tmp_path / "fedavg", "fedavg")
-    noted = make_run(tmp_path / "alone", "solo") / "experiment.toml"
-    noted.write_text(noted.read_text().replace('name = "solo"', 'name = "alone"'))
+    toml = make_run(tmp_path / "alone", "solo") / "experiment.toml"
+    toml.write_text(toml.read_text().replace('name = "solo"', 'name = "alone"'))
     assert [(g.label, g.federated) for g in groups_of(tmp_path)] == [
         ("FedAvg", True),
         ("alone", False),
     ]
 
 
-def test_many_groups_are_shown_in_parts_that_tell_them_apart(tmp_path: Path) -> None:
+def test_many_groups_are_split_into_figures_with_different_colours(tmp_path: Path) -> None:
     make_run(tmp_path / "fedavg", "fedavg", rounds=3)
     for mu in range(1, 21):
         make_run(tmp_path / f"moon-{mu}", "moon", rounds=3, mu=float(mu))
@@ -374,7 +377,7 @@ def test_many_groups_are_shown_in_parts_that_tell_them_apart(tmp_path: Path) -> 
         assert len({g.style % 7 for g in part}) == len(part), "two lines of one colour"
 
 
-def test_an_unfinished_run_counts_only_where_its_group_has_no_finished_one(tmp_path: Path) -> None:
+def test_an_unfinished_run_counts_only_if_its_group_has_no_finished_one(tmp_path: Path) -> None:
     make_run(tmp_path / "a", "moon", 0, rounds=10)
     cut = make_run(tmp_path / "b", "moon", 1, rounds=10, done=4)
     with open(cut / "rounds.jsonl", "a") as file:
@@ -400,8 +403,10 @@ def test_old_runs_without_the_newer_files(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run / "final.json").unlink()
     (run / "partition.json").unlink()
-    facts = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
-    lines = [json.dumps({k: fact[k] for k in ("round", "accuracy", "loss")}) for fact in facts]
+    records = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    lines = [
+        json.dumps({k: record[k] for k in ("round", "accuracy", "loss")}) for record in records
+    ]
     (run / "rounds.jsonl").write_text("\n".join(lines) + "\n")
     page = report.write([run], tmp_path / "out")
     assert set(re.findall(r'<figure id="figure-([a-z0-9-]+)"', page.read_text())) == {
@@ -446,7 +451,7 @@ def test_an_existing_report_is_replaced_and_other_files_stay(tmp_path: Path) -> 
     first = {path.name: path.read_bytes() for path in out.iterdir()}
     assert report.write([run], out) == page
     assert {path.name: path.read_bytes() for path in out.iterdir()} == first, (
-        "the same facts, another report"
+        "a report of the same runs differs"
     )
     assert not list(out.glob("*.part"))
 
@@ -550,7 +555,7 @@ def test_fifty_runs_of_a_hundred_rounds_take_seconds(tmp_path: Path) -> None:
 
 
 def test_torch_is_not_needed(tmp_path: Path) -> None:
-    """In a fresh process, as the command line would use it."""
+    """Check in a new process, as on the command line."""
     run = make_run(tmp_path / "run", rounds=2)
     code = (
         "import sys; from pathlib import Path; from moonfl import report\n"
@@ -561,7 +566,7 @@ def test_torch_is_not_needed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_runs_of_one_party_each_are_told_apart_by_what_they_differ_in(tmp_path: Path) -> None:
+def test_labels_of_solo_runs_name_the_settings_that_differ(tmp_path: Path) -> None:
     for number, changes in enumerate(({}, {"epochs": 30}, {"epochs": 30, "lr": 0.5})):
         make_run(tmp_path / f"solo-{number}", "solo", **changes)
     make_run(tmp_path / "fedavg", "fedavg")
@@ -573,12 +578,12 @@ def test_runs_of_one_party_each_are_told_apart_by_what_they_differ_in(tmp_path: 
     ]
 
 
-def test_any_setting_that_a_run_may_have_is_read(tmp_path: Path) -> None:
+def test_extreme_settings_are_readable(tmp_path: Path) -> None:
     make_run(tmp_path / "run", "fedavg", 2**63 - 1, clip=1e300, beta=1e20)
     assert groups_of(tmp_path)[0].seeds == [2**63 - 1]
 
 
-def test_the_target_is_that_of_the_longest_fedavg(tmp_path: Path) -> None:
+def test_the_target_is_the_accuracy_of_the_longest_fedavg_group(tmp_path: Path) -> None:
     for rounds in (2, 6, 4):
         make_run(tmp_path / f"fedavg-{rounds}", "fedavg", rounds=rounds)
     (target,) = statistics.target_accuracies(groups_of(tmp_path), None).values()
