@@ -1,4 +1,4 @@
-"""Execute the commands and code of README and the documentation, and compare pages with the code."""
+"""Execute the commands and code of README and docs, and compare the pages with the code."""
 
 import dataclasses
 import re
