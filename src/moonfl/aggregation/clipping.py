@@ -15,9 +15,9 @@ from ..types import Params, Update
 def clip_update(update: Update, w: Params, clip: float) -> Update:
     """Return the update with w_i' = w + (w_i - w) min(1, clip/||w_i - w||).
 
-    w are the trainable parameters. Other values of the parameters' shape that a party sends (SCAFFOLD's delta c_i) are clipped to
-    the same norm separately, not scaled with w_i: c stays the mean of the stored c_i unless a
-    delta c_i is itself too long.
+    w are the trainable parameters. Other values of their shape that a party sends (SCAFFOLD's
+    delta c_i) are clipped to the same norm separately, not scaled with w_i: c stays the mean of the
+    stored c_i unless a delta c_i is itself too long.
     """
     extra = {}
     for label, values in update.extra.items():

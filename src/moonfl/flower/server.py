@@ -16,7 +16,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from .. import settings
-from ..api import experiments as api
+from ..api.experiments import Options, resume_run, start_run
+from ..api.recovery import Hints, recovery_hints
 from ..data.augment import default_preparation
 from ..data.base import Dataset, Examples
 from ..data.datasets import source
@@ -43,6 +44,15 @@ FAILURES: dict[str, type[InputError | RunError]] = {
 DTYPES = {str(dtype): dtype for dtype in (torch.uint8, torch.float32)}  # of samples
 SERVER_DEVICE = {"device": "cpu"}  # replaces the experiment's; each site sets its own in site.toml
 RUN_KEYS = ("out", "resume", "previous", "test", "secrets")  # of the app's config, with the Rules
+
+HINTS = Hints(
+    exists="--resume resumes it, another --out keeps it",
+    previous=(
+        "`moonfl flower run DEPLOYMENT --out {run} --resume --previous` resumes from the previous "
+        "checkpoint"
+    ),
+    restart="`moonfl flower run DEPLOYMENT` with another --out starts a new run",
+)
 
 
 @dataclass(frozen=True)
@@ -133,10 +143,12 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> 
     def engine(exp: Experiment, task: Task, states: States) -> SiteEngine:
         return SiteEngine(exp=exp, task=task, states=states, membership=membership, run=run)
 
-    if stored is None:
-        return api.run(exp, out, task=task, watch=watch, engine=engine)
-    previous = bool(config.get("previous"))
-    return api.resume(out, previous=previous, task=task, watch=watch, engine=engine)
+    options = Options(watch=watch, engine=engine)
+    with recovery_hints(HINTS, out):
+        if stored is None:
+            return start_run(exp, out, task=task, options=options)
+        previous = bool(config.get("previous"))
+        return resume_run(out, previous=previous, task=task, options=options)
 
 
 def check_config(exp: Experiment, config: dict[str, Any]) -> Rules:

@@ -15,7 +15,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from ..api import experiments as api
+from ..api.experiments import Options, start_run
 from ..engines.base import num_cores
 from ..errors import RunError
 from ..experiment import Experiment
@@ -43,7 +43,7 @@ def simulate(
     ray_address: str | None = None,
     watch: Watch = ignore,
 ) -> Result:
-    """Run an experiment like api.run, with the parties as ClientApps on Ray.
+    """Run an experiment like moonfl.run, with the parties as ClientApps on Ray.
 
     On a cluster (`ray_address`) every machine must have access to `out` and to the data.
     """
@@ -58,8 +58,9 @@ def simulate(
         def engine(exp: Experiment, task: Task, states: States) -> SiteEngine:
             return simulation_engine(grid, exp, task, states, out=out, stop=stop)
 
+        options = Options(watch=watch, engine=engine)
         try:
-            results.append(api.run(exp, out, force=force, task=task, watch=watch, engine=engine))
+            results.append(start_run(exp, out, force=force, task=task, options=options))
         except BaseException as error:
             results.append(error)
 

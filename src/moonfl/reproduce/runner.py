@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api import experiments as api
+from ..api.recovery import Hints, recovery_hints
 from ..data.datasets import load, locate
 from ..data.locations import directory
-from ..errors import DivergenceError, InputError, notify, unknown
+from ..errors import DivergenceError, InputError, notify, quoted, unknown
 from ..experiment import Experiment, fingerprint, part_name
 from ..report.build import write as write_report
 from ..report.groups import SMALL_SCALE
@@ -34,6 +35,11 @@ from .options import (
 from .targets import TARGETS, Entry, Target, experiments
 
 __all__ = ["Options", "reproduce", "run_name"]
+HINTS = Hints(
+    exists="another --out keeps it",
+    previous="`moonfl resume {run} --previous` resumes from the previous checkpoint",
+    restart="remove {run} and repeat the command to start the run again",
+)
 
 
 @dataclass(frozen=True)
@@ -171,10 +177,12 @@ def finish_run(exp: Experiment, options: Options, label: str) -> Run | None:
     notify(f"{label}: {out.name}")
     with options.progress(exp.rounds) as progress:
         try:
-            if exists or is_being_replaced(out):
-                api.resume(out, data_dir=exp.data_dir, workers=options.workers, watch=progress)
-            else:
-                api.run(exp, out, workers=options.workers, watch=progress)
+            execution = api.Options(workers=options.workers, watch=progress)
+            with recovery_hints(HINTS, quoted(out)):
+                if exists or is_being_replaced(out):
+                    api.resume_run(out, data_dir=exp.data_dir, options=execution)
+                else:
+                    api.start_run(exp, out, options=execution)
         except DivergenceError as error:
             notify(f"moonfl: {error}; the tables mark it as diverged")
             return None

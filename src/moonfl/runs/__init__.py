@@ -1,1 +1,1 @@
-"""Everything a run leaves on disk: run directory, round records, checkpoints, party states, final analysis."""
+"""Everything a run leaves on disk: records, checkpoints, party states, final analysis."""

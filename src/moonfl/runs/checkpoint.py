@@ -47,7 +47,7 @@ def write(
     states: States,
     selected: int | None,
 ) -> None:
-    """Write the checkpoint after `rounds` rounds; `selected` is the best of them on validation data.
+    """Write the checkpoint after `rounds` rounds; `selected` is the best on validation data.
 
     Files that neither this nor the previous checkpoint names are removed.
     """

@@ -98,7 +98,7 @@ def new_directory(
 
 
 def _stage(out: Path, files: dict[str, str]) -> None:
-    """Write the first files of a new run to a subfolder; the old run is complete until the last one."""
+    """Write the first files of a new run to a subfolder; until then the old run is complete."""
     shutil.rmtree(out / STAGED, ignore_errors=True)
     with writing(out):
         (out / STAGED).mkdir()
@@ -131,7 +131,7 @@ def is_being_replaced(out: Path) -> bool:
 
 
 def holds_run(out: Path) -> bool:
-    """Return whether there is something to lose: an interrupted start leaves an empty rounds file."""
+    """Return whether there is something to lose; an interrupted start leaves no rounds."""
     files = (out / SETTINGS, out / FINAL, out / BEST, *(out / CHECKPOINT).glob("*"))
     if any(path.exists() for path in files):
         return True
@@ -247,7 +247,7 @@ def roll_back(
 
 
 def update_versions(directory: Path, next_round: int) -> list[str]:
-    """Store changed software versions for the coming rounds; return a description of each change."""
+    """Store changed software versions for the coming rounds; return a text for each change."""
     path = directory / SETTINGS
     values = read_toml(path)
     stored = values.get("versions")

@@ -1,4 +1,4 @@
-"""Recorder: stores every round in the run directory, with a checkpoint. Result: what a run returns."""
+"""Recorder: stores each round in the run directory. Result: what a run returns."""
 
 import re
 from collections.abc import Callable
@@ -87,7 +87,7 @@ class Result:
 
 
 class Recorder:
-    """Stores the records of the rounds and, if there is a directory, writes them with a checkpoint."""
+    """Stores the records of the rounds; with a directory, also on disk with a checkpoint."""
 
     def __init__(
         self,
@@ -182,7 +182,8 @@ def implementation_choices(exp: Experiment, task: Task) -> dict[str, str]:
         ),
         "optimiser": "SGD; its state is reset in every round",
         "batches": (
-            "the last incomplete batch is dropped; a party smaller than a batch trains on all it has"
+            "the last incomplete batch is dropped; "
+            "a party smaller than a batch trains on all it has"
         ),
         "accuracy": "of the last round; the best round is reported separately",
     }
