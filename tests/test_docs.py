@@ -69,6 +69,19 @@ def test_readme_make_targets() -> None:
             assert words[0] == "moonfl" or words == ["pip", "install", "."], words
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_links_of_the_files_at_the_root(name: str) -> None:
+    """Every relative link leads to a file and, with an anchor, to a heading; mkdocs checks docs/."""
+    text = (ROOT / name).read_text()
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        page = (ROOT / path) if path else (ROOT / name)
+        assert page.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+            assert anchor in [heading.lower().replace(" ", "-") for heading in headings], target
+
+
 def test_readme_python(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = blocks(README, "python")
     assert len([line for line in code.splitlines() if line]) == 10
