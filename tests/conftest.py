@@ -19,20 +19,22 @@ hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 torch.set_num_threads(1)
-threadpool_limits(1)  # of scikit-learn and numpy: there is one test process per core
+threadpool_limits(1)  # scikit-learn and numpy; there is one test process per core
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _few_points() -> None:
-    """Skip the t-SNE, which takes longer than a small run; test_analysis.py computes some."""
+    """Skip the t-SNE, which takes longer than a small run. test_analysis.py tests it."""
     analysis.POINTS = 3
 
 
 @pytest.fixture(autouse=True)
 def _temporary_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Forget modules that a test wrote and imported: another may write one of the same name."""
-    before, folder = set(sys.modules), str(tmp_path_factory.getbasetemp())
+    """Remove the modules that a test wrote and imported: others may have the same name."""
+    before = set(sys.modules)
+    folder = str(tmp_path_factory.getbasetemp())
     yield
     for name in sys.modules.keys() - before:
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
+        path = getattr(sys.modules[name], "__file__", None) or ""
+        if path.startswith(folder):
             del sys.modules[name]

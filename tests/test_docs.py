@@ -12,7 +12,7 @@ import pytest
 
 import moonfl
 from helpers.documents import FENCE, LANGUAGES, ROOT, blocks, commands
-from helpers.problems import TINY, gaussians, shorten, train, write_cifar10, write_own
+from helpers.problems import TINY, gaussians, shorten, train, write_cifar10, write_user_data
 from moonfl import settings
 from moonfl.algorithms import ALGORITHMS
 from moonfl.cli import main
@@ -57,7 +57,7 @@ def test_readme_commands(
     for words in moonfl_commands(block):
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
         write_cifar10(tmp_path / "data", per_file=200 if "parties=100" in words else 24)
-        write_own(tmp_path)
+        write_user_data(tmp_path)
         assert main(words) == 0, capsys.readouterr().err
 
 

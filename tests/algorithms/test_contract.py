@@ -1,4 +1,7 @@
-"""What every algorithm and every server step must hold to. A new one is in these tests by its line in the table."""
+"""The contract of algorithms and server optimizers.
+
+The tests include every entry of ALGORITHMS and SERVERS.
+"""
 
 import copy
 import dataclasses
@@ -20,120 +23,115 @@ from moonfl.runs.states import States
 from moonfl.server_optimizers import SERVERS
 from moonfl.types import Params, State
 
-everywhere = pytest.mark.parametrize("algorithm", ALGORITHMS)
+by_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
 @pytest.mark.parametrize("batch_norm", [False, True])
 @pytest.mark.parametrize(("algorithm", "server"), PAIRS)
 def test_deterministic(algorithm: str, server: str, batch_norm: bool) -> None:
-    exp, task = (
-        replace(with_algorithm(TINY, algorithm), server=SERVERS[server]()),
-        gaussians(batch_norm=batch_norm),
-    )
-    first, second = train(exp, task), train(exp, task)
+    exp = replace(with_algorithm(TINY, algorithm), server=SERVERS[server]())
+    task = gaussians(batch_norm=batch_norm)
+    first = train(exp, task)
+    second = train(exp, task)
     assert same(first, second)
-    other = train(replace(exp, seed=1), task)
-    assert not same(first, other)
+    other_seed = train(replace(exp, seed=1), task)
+    assert not same(first, other_seed)
 
 
-@everywhere
+@by_algorithm
 @pytest.mark.parametrize("batch_norm", [False, True])
-def test_inputs_unchanged_and_states_plain(algorithm: str, batch_norm: bool) -> None:
-    exp, task = with_algorithm(TINY, algorithm), gaussians(batch_norm=batch_norm)
-    server, state = init_server(exp, task), None
+def test_inputs_are_unchanged_and_states_are_dicts_of_tensors(
+    algorithm: str, batch_norm: bool
+) -> None:
+    exp = with_algorithm(TINY, algorithm)
+    task = gaussians(batch_norm=batch_norm)
+    server = init_server(exp, task)
+    state = None
     for t in range(3):
         before = copy.deepcopy((server, state))
-        update, kept = local_update(
+        update, new_state = local_update(
             exp, task, Workbench(task.build), server, state=state, party=0, t=t
         )
         assert same(before[0], server)
         assert same(before[1], state)
-        assert is_state(kept)
+        assert is_state(new_state)
         assert is_state(update.extra)
-        old_server, old_update = copy.deepcopy(server), copy.deepcopy(update)
-        following = aggregate(exp, server, [update])
+        old_server = copy.deepcopy(server)
+        old_update = copy.deepcopy(update)
+        new_server = aggregate(exp, server, [update])
         assert same(old_server, server)
         assert same(vars(old_update), vars(update))
-        server, state = following, kept
+        server, state = new_server, new_state
 
 
-class NumpyStates(States):
-    """Carries every state as bytes, as a file or a message does."""
+class SerializedStates(States):
+    """A store that serializes every state, as files and messages do."""
 
     def save(self, party: int, round: int, state: State) -> None:
-        def carry(params: Params) -> Params:
-            arrays = {
-                k: (v.numpy().dtype, v.shape, v.contiguous().numpy().tobytes())
-                for k, v in params.items()
-            }
-            return {
-                k: torch.frombuffer(bytearray(b), dtype=getattr(torch, str(d))).view(s)
-                for k, (d, s, b) in arrays.items()
-            }
+        def copy_bytes(tensor: torch.Tensor) -> torch.Tensor:
+            data = bytearray(tensor.contiguous().numpy().tobytes())
+            return torch.frombuffer(data, dtype=tensor.dtype).view(tensor.shape)
 
-        super().save(party, round, {label: carry(params) for label, params in state.items()})
+        def copy_params(params: Params) -> Params:
+            return {name: copy_bytes(value) for name, value in params.items()}
+
+        super().save(party, round, {label: copy_params(params) for label, params in state.items()})
 
 
-@everywhere
-def test_state_survives_its_carrier(algorithm: str) -> None:
-    exp, task = with_algorithm(TINY, algorithm), gaussians(batch_norm=True)
+@by_algorithm
+def test_serialization_of_states_does_not_affect_the_result(algorithm: str) -> None:
+    exp = with_algorithm(TINY, algorithm)
+    task = gaussians(batch_norm=True)
     engine = Embedded(exp, task)
-    engine.states = NumpyStates()
+    engine.states = SerializedStates()
     assert same(run(exp, task, engine, MemoryRecorder()), train(exp, task))
 
 
-@everywhere
-def test_order_of_arrival_does_not_matter(algorithm: str) -> None:
-    exp, task = with_algorithm(TINY, algorithm), gaussians()
+@by_algorithm
+def test_aggregation_is_independent_of_the_order_of_updates(algorithm: str) -> None:
+    exp = with_algorithm(TINY, algorithm)
+    task = gaussians()
     server = init_server(exp, task)
     updates = Embedded(exp, task).train(server, [0, 1, 2, 3], 0)
     assert same(aggregate(exp, server, updates), aggregate(exp, server, updates[::-1]))
 
 
-@everywhere
-def test_repeated_round_starts_from_the_state_it_started_from(algorithm: str) -> None:
-    exp, task = with_algorithm(TINY, algorithm), gaussians()
-    server, engine = init_server(exp, task), Embedded(exp, task)
+@by_algorithm
+def test_a_repeated_round_starts_from_the_same_state(algorithm: str) -> None:
+    exp = with_algorithm(TINY, algorithm)
+    task = gaussians()
+    server = init_server(exp, task)
+    engine = Embedded(exp, task)
     engine.train(server, [0, 1], 0)
-    once = engine.train(server, [0, 1], 1)
-    again = engine.train(server, [0, 1], 1)
-    assert [
-        same(vars(a) | {"metrics": 0}, vars(b) | {"metrics": 0})
-        for a, b in zip(once, again, strict=True)
-    ] == [
-        True,
-        True,
-    ]
+    first = engine.train(server, [0, 1], 1)
+    second = engine.train(server, [0, 1], 1)
+    assert len(first) == 2
+    for a, b in zip(first, second, strict=True):
+        assert same(vars(a) | {"metrics": 0}, vars(b) | {"metrics": 0})
 
 
 @pytest.mark.parametrize("method", [FedProx(mu=0), MOON(mu=0), MOON(mu=0, contrast="l2")])
 @pytest.mark.parametrize("batch_norm", [False, True])
-def test_mu_zero_is_fedavg_to_the_bit(method, batch_norm: bool) -> None:
+def test_mu_zero_is_bit_identical_to_fedavg(method, batch_norm: bool) -> None:
     task = gaussians(batch_norm=batch_norm)
-    fedavg, other = (
-        train(with_algorithm(TINY, "fedavg"), task),
-        train(with_algorithm(TINY, method), task),
-    )
+    fedavg = train(with_algorithm(TINY, "fedavg"), task)
+    other = train(with_algorithm(TINY, method), task)
     assert same(fedavg.params, other.params)
     assert same(fedavg.buffers, other.buffers)
 
 
 def test_moon_is_not_fedavg() -> None:
     task = gaussians()
-    fedavg, moon = (
-        train(with_algorithm(TINY, "fedavg"), task),
-        train(with_algorithm(TINY, MOON(mu=1)), task),
-    )
+    fedavg = train(with_algorithm(TINY, "fedavg"), task)
+    moon = train(with_algorithm(TINY, MOON(mu=1)), task)
     assert not same(fedavg.params, moon.params)
 
 
-@everywhere
+@by_algorithm
 def test_learns(algorithm: str) -> None:
-    """Well above chance (1/3) on three clusters."""
-    exp, task = (
-        with_algorithm(replace(TINY, rounds=12, epochs=5, lr=0.05, batch_size=8), algorithm),
-        gaussians(),
-    )
+    """Check that the accuracy on three clusters is well above chance, 1/3."""
+    exp = with_algorithm(replace(TINY, rounds=12, epochs=5, lr=0.05, batch_size=8), algorithm)
+    task = gaussians()
     log = MemoryRecorder()
     run(exp, task, Embedded(exp, task), log)
     record = log.records[-1]
@@ -142,31 +140,30 @@ def test_learns(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_server_steps_learn(server: str) -> None:
+def test_server_optimizers_learn(server: str) -> None:
     exp = replace(TINY, rounds=25, epochs=5, lr=0.05, batch_size=8, server=SERVERS[server]())
-    task, log = gaussians(), MemoryRecorder()
+    task = gaussians()
+    log = MemoryRecorder()
     run(exp, task, Embedded(exp, task), log)
     assert log.records[-1].accuracy > 0.8
 
 
-@everywhere
-@pytest.mark.parametrize("sampled", [0.25, 0.5])
-def test_sampled_parties(algorithm: str, sampled: float) -> None:
+@by_algorithm
+@pytest.mark.parametrize("fraction", [0.25, 0.5])
+def test_a_fraction_of_the_parties_is_sampled(algorithm: str, fraction: float) -> None:
     if not ALGORITHMS[algorithm].federated:
         with pytest.raises(InputError, match="trains every party"):
-            Experiment(algorithm=ALGORITHMS[algorithm](), rounds=1, sample_fraction=sampled)
+            Experiment(algorithm=ALGORITHMS[algorithm](), rounds=1, sample_fraction=fraction)
         return
-    exp, task = (
-        with_algorithm(replace(TINY, rounds=6, sample_fraction=sampled), algorithm),
-        gaussians(),
-    )
+    exp = with_algorithm(replace(TINY, rounds=6, sample_fraction=fraction), algorithm)
+    task = gaussians()
     log = MemoryRecorder()
     run(exp, task, Embedded(exp, task), log)
-    assert all(len(updates) == 4 * sampled for updates in log.updates)
+    assert all(len(updates) == 4 * fraction for updates in log.updates)
 
 
-def test_no_setting_hides_a_key() -> None:
-    """`mu=5` must mean one thing: no algorithm's setting has the name of an experiment's key."""
+def test_names_of_settings_are_unique_and_documented() -> None:
+    """No setting of an algorithm has the name of a setting of the experiment."""
     for cls in ALGORITHMS.values():
         assert not set(settings.names(cls)) & set(settings.names(Experiment))
     for cls in [*ALGORITHMS.values(), *SERVERS.values()]:

@@ -1,4 +1,4 @@
-"""Problems of known solution: party i minimises a_i/2 (w - b_i)^2."""
+"""Fixed points of the algorithms on quadratics: party i minimises a_i/2 (w - b_i)^2."""
 
 from dataclasses import replace
 
@@ -11,41 +11,50 @@ from moonfl.engines.embedded import Embedded
 from moonfl.experiment import Experiment
 from moonfl.federation import run, sample_parties
 
-A, B = [1.0, 4.0], [0.0, 1.0]
-OPTIMUM = sum(a * b for a, b in zip(A, B, strict=True)) / sum(
-    A
-)  # of the plain mean of the losses: 0.8
-LR, STEPS = 0.05, 10  # one batch an epoch, so ten epochs are ten steps
+A = [1.0, 4.0]
+B = [0.0, 1.0]
+OPTIMUM = 0.8  # of the unweighted mean of the losses: sum a_i b_i / sum a_i
+LR = 0.05
+STEPS = 10  # one batch per epoch, so ten epochs are ten steps
 BASE = Experiment(
     parties=2, rounds=40, epochs=STEPS, batch_size=8, lr=LR, momentum=0.0, weight_decay=0.0
 )
 
 
 def solve(algorithm, sizes=(8, 8), **changes) -> float:
+    """Train and return the final w."""
     task = quadratics(A, B, list(sizes))
     return float(train(replace(BASE, algorithm=algorithm, **changes), task).params["w"])
 
 
 def fedavg_point(sizes: tuple[int, int], mu: float = 0.0) -> float:
-    """K steps take party i from w to t_i + s_i (w - t_i), s_i = (1 - lr (a_i + mu))^K, so the mean stays put at
-    sum p_i a_i/(a_i + mu) (1 - s_i) b_i / sum p_i a_i/(a_i + mu) (1 - s_i): mu pulls back to w, not to 0."""
+    """Return the fixed point of FedAvg (mu = 0) or FedProx.
+
+    K steps move party i from w to t_i + s_i (w - t_i), where s_i = (1 - lr (a_i + mu))^K. The mean
+    of the parties does not change at sum v_i b_i / sum v_i, where
+    v_i = p_i a_i / (a_i + mu) (1 - s_i): the proximal term pulls to w, not to 0.
+    """
     weights = [
         n * a / (a + mu) * (1 - (1 - LR * (a + mu)) ** STEPS) for n, a in zip(sizes, A, strict=True)
     ]
+    return weighted_mean(weights)
+
+
+def weighted_mean(weights: list[float]) -> float:
+    """Return the weighted mean of the optima b_i."""
     return sum(w * b for w, b in zip(weights, B, strict=True)) / sum(weights)
 
 
 @pytest.mark.parametrize("sizes", [(8, 8), (8, 24)])
-def test_fedavg_ends_at_its_biased_point(sizes: tuple[int, int]) -> None:
-    changes = {
-        "batch_size": 24
-    }  # a party smaller than a batch trains on what it has: one step an epoch
-    assert solve(FedAvg(), sizes, **changes) == pytest.approx(fedavg_point(sizes), abs=1e-5)
+def test_fedavg_converges_to_its_biased_fixed_point(sizes: tuple[int, int]) -> None:
+    # With a batch as large as the larger party, every party takes one step per epoch.
+    w = solve(FedAvg(), sizes, batch_size=24)
+    assert w == pytest.approx(fedavg_point(sizes), abs=1e-5)
     assert abs(fedavg_point((8, 8)) - OPTIMUM) > 0.1
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0])
-def test_fedprox_ends_at_its_biased_point(mu: float) -> None:
+def test_fedprox_converges_to_its_biased_fixed_point(mu: float) -> None:
     assert solve(FedProx(mu=mu)) == pytest.approx(fedavg_point((8, 8), mu), abs=1e-5)
 
 
@@ -53,15 +62,14 @@ def test_fedprox_ends_at_its_biased_point(mu: float) -> None:
 @pytest.mark.parametrize("steps", [1, 2, 10, 20])
 def test_scaffold_reaches_the_optimum(momentum: float, steps: int) -> None:
     rounds = {1: 80, 2: 40, 10: 40, 20: 60}[steps]
-    assert solve(Scaffold(), momentum=momentum, epochs=steps, rounds=rounds) == pytest.approx(
-        OPTIMUM, abs=2e-3
-    )
+    w = solve(Scaffold(), momentum=momentum, epochs=steps, rounds=rounds)
+    assert w == pytest.approx(OPTIMUM, abs=2e-3)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_scaffold_reaches_the_optimum_with_sampling(momentum: float) -> None:
-    found = solve(Scaffold(), momentum=momentum, sample_fraction=0.5, rounds=300)
-    assert found == pytest.approx(OPTIMUM, abs=1e-3)
+    w = solve(Scaffold(), momentum=momentum, sample_fraction=0.5, rounds=300)
+    assert w == pytest.approx(OPTIMUM, abs=1e-3)
 
 
 def test_scaffold_c_is_the_mean_of_the_c_i() -> None:
@@ -83,8 +91,8 @@ def test_feddyn_reaches_the_optimum(alpha: float) -> None:
 
 
 def test_feddyn_reaches_the_optimum_with_sampling() -> None:
-    found = solve(FedDyn(alpha=1.0), epochs=20, rounds=150, sample_fraction=0.5)
-    assert found == pytest.approx(OPTIMUM, abs=2e-2)
+    w = solve(FedDyn(alpha=1.0), epochs=20, rounds=150, sample_fraction=0.5)
+    assert w == pytest.approx(OPTIMUM, abs=2e-2)
 
 
 def test_fednova_with_equal_steps_is_fedavg() -> None:
@@ -92,42 +100,41 @@ def test_fednova_with_equal_steps_is_fedavg() -> None:
 
 
 def test_fednova_removes_the_bias_of_unequal_steps() -> None:
-    """8 against 32 samples in batches of 8: the second party takes four times the steps. As lr goes to 0 FedAvg
-    weighs party i by n_i K_i a_i and FedNova by n_i a_i, the objective's own weights."""
+    """Compare FedAvg and FedNova for parties that take 1 and 4 steps per round.
+
+    They have 8 and 32 samples in batches of 8. As lr goes to 0, FedAvg weights party i by
+    n_i K_i a_i, and FedNova by n_i a_i, which are the weights of the objective.
+    """
     changes = {"lr": 1e-3, "epochs": 1, "rounds": 700, "batch_size": 8}
-    sizes, steps = (8, 32), (1, 4)
-
-    def point(weights: list[float]) -> float:
-        return sum(w * b for w, b in zip(weights, B, strict=True)) / sum(weights)
-
-    true = point([n * a for n, a in zip(sizes, A, strict=True)])
-    biased = point([n * k * a for n, k, a in zip(sizes, steps, A, strict=True)])
+    sizes = (8, 32)
+    steps = (1, 4)
+    true = weighted_mean([n * a for n, a in zip(sizes, A, strict=True)])
+    biased = weighted_mean([n * k * a for n, k, a in zip(sizes, steps, A, strict=True)])
     assert solve(FedNova(), sizes, **changes) == pytest.approx(true, abs=5e-3)
     assert solve(FedAvg(), sizes, **changes) == pytest.approx(biased, abs=5e-3)
     assert abs(true - biased) > 0.02
 
 
-def test_effective_steps_is_the_sum_of_the_weights_of_the_gradients() -> None:
-    """With momentum r the k-th of K gradients enters with 1 + r + ... + r^(K-k)."""
+def test_effective_steps_are_the_sum_of_the_weights_of_the_gradients() -> None:
+    """With momentum r, the k-th of K gradients has the weight 1 + r + ... + r^(K-k)."""
     for r in (0.0, 0.5, 0.9):
         for steps in (1, 2, 7, 50):
             expected = sum(r**j for k in range(1, steps + 1) for j in range(steps - k + 1))
             assert effective_steps(steps, r) == pytest.approx(expected)
 
 
-def test_centralised_is_one_party() -> None:
+def test_centralised_training_is_an_experiment_with_one_party() -> None:
     task = quadratics([2.0], [3.0], [8])
-    assert float(
-        train(replace(BASE, parties=1, algorithm=FedAvg()), task).params["w"]
-    ) == pytest.approx(3.0, abs=1e-5)
+    server = train(replace(BASE, parties=1, algorithm=FedAvg()), task)
+    assert float(server.params["w"]) == pytest.approx(3.0, abs=1e-5)
 
 
-def test_moon_without_disagreement_is_fedavg() -> None:
-    """All representations of a one-number model are parallel, so sim = +-1 has no gradient: MOON is FedAvg."""
+def test_moon_with_scalar_representations_is_fedavg() -> None:
+    """The contrastive loss has no gradient: the similarity of scalars is always +1 or -1."""
     assert solve(MOON(mu=5.0)) == pytest.approx(solve(FedAvg()), abs=1e-5)
 
 
-def test_sampling_is_fixed_by_the_seed() -> None:
+def test_sampling_depends_on_the_seed_only() -> None:
     exp = replace(BASE, parties=100, sample_fraction=0.2)
     draws = [sample_parties(exp, t) for t in range(50)]
     assert draws == [sample_parties(exp, t) for t in range(50)]

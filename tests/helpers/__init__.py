@@ -1,1 +1,1 @@
-"""Helpers shared by the tests: small problems, written files, fault injection, started processes."""
+"""Helpers shared by the tests: small problems, data files, fault injection, processes."""

@@ -1,4 +1,4 @@
-"""Bit-identity of nested values, and the pairs of method and server optimizer that can be combined."""
+"""Comparison of nested values, and the valid pairs of algorithm and server optimizer."""
 
 import torch
 
@@ -7,15 +7,15 @@ from moonfl.server_optimizers import SERVERS
 from moonfl.types import Server
 
 PAIRS = [
-    (a, s)
-    for a in ALGORITHMS
-    for s in SERVERS
-    if s == "average" or ALGORITHMS[a].takes_server_optimizer
+    (algorithm, server)
+    for algorithm, cls in ALGORITHMS.items()
+    for server in SERVERS
+    if server == "average" or cls.takes_server_optimizer
 ]
 
 
 def same(a: object, b: object) -> bool:
-    """Equal to the bit, in whatever nesting of dicts and dataclasses."""
+    """Return True if two nested values of dicts, servers and tensors are bit-identical."""
     if isinstance(a, torch.Tensor):
         return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
     if isinstance(a, dict):
@@ -26,13 +26,20 @@ def same(a: object, b: object) -> bool:
 
 
 def is_state(state: object) -> bool:
-    """dict[str, dict[str, Tensor]], so that memory, a file, a process and a message carry the same thing."""
-    return isinstance(state, dict) and all(
-        isinstance(label, str)
-        and isinstance(params, dict)
-        and all(
-            isinstance(k, str) and isinstance(v, torch.Tensor) and not v.requires_grad
-            for k, v in params.items()
-        )
-        for label, params in state.items()
+    """Return True for a dict[str, dict[str, Tensor]] without gradients.
+
+    Memory, files, processes and messages carry states of this type without a change.
+    """
+    if not isinstance(state, dict):
+        return False
+    return all(isinstance(label, str) and is_params(params) for label, params in state.items())
+
+
+def is_params(params: object) -> bool:
+    """Return True for a dict[str, Tensor] without gradients."""
+    if not isinstance(params, dict):
+        return False
+    return all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) and not value.requires_grad
+        for name, value in params.items()
     )

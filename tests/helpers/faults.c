@@ -1,7 +1,8 @@
-/* Fault injection, loaded before the C library. Either the n-th write, fsync, rename, removal or mkdir below a folder
- * kills the process (a write is cut in the middle), or the n-th write or fsync and all later ones find the disk full.
- * Calls before which the disk has not changed since the previous fault are not counted. Built by test_resume.py, armed
- * by fault_injection.py. */
+/* Fault injection, loaded before the C library. Either the n-th write, fsync, rename, removal or
+ * mkdir below a folder kills the process (a write is truncated to half of its data), or the n-th
+ * write or fsync and all later ones fail because the disk is full. A call is not counted if the
+ * disk has not changed since the previously counted call. Built by test_resume.py, armed by
+ * fault_injection.py. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,7 +15,7 @@
 
 static char under[4096];
 static long at, count;
-static int full, changed; /* changed: the disk, since the last place */
+static int full, changed; /* changed: the disk has changed since the last counted call */
 
 void faults_arm(const char *folder, long n, int disk_full)
 {
@@ -41,7 +42,7 @@ static int due(void)
     return ++count >= at;
 }
 
-/* Before a call that only a kill can cut short: whether it does. */
+/* Count a call that can be interrupted by a kill only. Return 1 if the process is killed here. */
 static int killed_here(void) { return !full && changed && due(); }
 
 static int noted(int result)
@@ -66,7 +67,8 @@ static int no_space(void)
 
 ssize_t write(int fd, const void *data, size_t n)
 {
-    ssize_t (*real)(int, const void *, size_t) = (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    ssize_t (*real)(int, const void *, size_t) =
+        (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
     if (!below_fd(fd)) return real(fd, data, n);
     if (due()) {
         if (full) return no_space();
@@ -81,7 +83,8 @@ int fsync(int fd)
 {
     if (below_fd(fd) && full && due()) return no_space();
     if (below_fd(fd) && killed_here()) die();
-    return below_fd(fd) ? 0 : REAL(fsync, int)(fd); /* what a killed process wrote is there without it */
+    /* fsync is skipped below the folder: the data of a killed process survive without it */
+    return below_fd(fd) ? 0 : REAL(fsync, int)(fd);
 }
 
 int rename(const char *from, const char *to)

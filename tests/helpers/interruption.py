@@ -1,23 +1,31 @@
-"""Runs that stop after a given round, and what of their results must be repeated exactly."""
+"""Interrupt a run after a round, and extract the results that must be bit-identical."""
+
+from collections.abc import Callable
 
 from moonfl.runs.recorder import Result
+from moonfl.runs.schema import RoundRecord
 
 
 class StopError(Exception):
-    pass
+    """Raised by `stop_after`."""
 
 
-def stop_after(round: int):
-    def watch(fact: dict) -> None:
-        if fact["round"] == round:
+def stop_after(round: int) -> Callable[[RoundRecord], None]:
+    """Return a callback `watch` that raises StopError after a round."""
+
+    def watch(record: RoundRecord) -> None:
+        if record.round == round:
             raise StopError
 
     return watch
 
 
 def results_of(result: Result) -> dict:
-    timeless = [
-        {k: v for k, v in fact.items() if "seconds" not in k and k != "parties"}
-        for fact in result.rounds
-    ]
-    return {"models": result.models, "facts": timeless}
+    """Return the models and the round records of a result, without times."""
+    records = [without_times(record) for record in result.rounds]
+    return {"models": result.models, "records": records}
+
+
+def without_times(record: RoundRecord) -> dict:
+    """Return a round record without its times and its records of parties, which contain times."""
+    return {k: v for k, v in record.items() if "seconds" not in k and k != "parties"}

@@ -1,4 +1,4 @@
-"""Small problems: tasks of known solution, a tiny real task, and files in the publishers' layouts."""
+"""Small problems: tasks with a known solution, small tasks, and files of datasets."""
 
 import pickle
 import signal
@@ -30,7 +30,7 @@ TINY = Experiment(parties=4, rounds=3, epochs=2, batch_size=32, out_dim=16)
 
 
 class MemoryRecorder:
-    """A recorder that keeps the records and the updates in memory."""
+    """A recorder that stores the round records and the updates in memory."""
 
     def __init__(self) -> None:
         self.records: list[RoundRecord] = []
@@ -41,17 +41,18 @@ class MemoryRecorder:
         self.updates.append(updates)
 
     def metrics(self) -> list[dict]:
-        """Return what must be equal for equal runs: everything but times."""
+        """Return the round records without times, which are equal for equal runs."""
         timed = ("seconds", "cpu_seconds", "parties")
         return [{k: v for k, v in r.items() if k not in timed} for r in self.records]
 
 
 def train(exp: Experiment, task: Task) -> Server:
+    """Train in this process and return the server after the last round."""
     return run(exp, task, Embedded(exp, task), MemoryRecorder())
 
 
 class Point(nn.Module):
-    """A model that is one number, w."""
+    """A model with one scalar parameter, w."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class Point(nn.Module):
 
 
 class Quadratics(Task):
-    """Party i holds copies of (a_i, b_i) and minimises a_i/2 (w - b_i)^2."""
+    """A task in which party i has copies of (a_i, b_i) and minimises a_i/2 (w - b_i)^2."""
 
     def supervised(self, logits: Tensor, batch: Batch) -> Tensor:
         a, b = batch.x.flatten(1).T  # each [B]
@@ -74,6 +75,7 @@ class Quadratics(Task):
 
 
 def quadratics(curvatures: list[float], centres: list[float], sizes: list[int]) -> Task:
+    """Return the task `Quadratics` for curvatures a_i, centres b_i and numbers of samples."""
     parties = []
     for a, b, n in zip(curvatures, centres, sizes, strict=True):
         x = torch.tensor([a, b]).repeat(n, 1).view(n, 1, 1, 2)
@@ -84,7 +86,10 @@ def quadratics(curvatures: list[float], centres: list[float], sizes: list[int]) 
 def gaussians(
     sizes: tuple[int, ...] = (40, 30, 20, 33), batch_norm: bool = False, classes: int = 3
 ) -> Task:
-    """Clusters in six dimensions, uneven over the parties, for a small network with or without BatchNorm."""
+    """Return a task of clusters in six dimensions for a small network.
+
+    The classes are distributed unevenly over the parties.
+    """
     rng = torch.Generator().manual_seed(0)
     centres = torch.randn(classes, 6, generator=rng) * 2
 
@@ -103,7 +108,7 @@ def gaussians(
 
 
 def with_algorithm(exp: Experiment, algorithm: str | FedAvg) -> Experiment:
-    """The experiment with a method; SOLO is one round of all parties."""
+    """Return the experiment with an algorithm. SOLO has one round of all parties."""
     method = ALGORITHMS[algorithm]() if isinstance(algorithm, str) else algorithm
     if not method.federated:
         exp = replace(exp, rounds=1, sample_fraction=1)
@@ -111,6 +116,7 @@ def with_algorithm(exp: Experiment, algorithm: str | FedAvg) -> Experiment:
 
 
 def write_cifar10(data_dir: Path, per_file: int = 20) -> None:
+    """Write random images in the layout of CIFAR-10."""
     folder = data_dir / "cifar-10-batches-py"
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
@@ -119,12 +125,13 @@ def write_cifar10(data_dir: Path, per_file: int = 20) -> None:
         content = {
             b"data": pixels,
             b"labels": [i % 10 for i in range(per_file)],
-            b"batch_label": b"made for a test",
+            b"batch_label": b"written by a test",
         }
         (folder / name).write_bytes(pickle.dumps(content, protocol=2))
 
 
 def write_cifar100(data_dir: Path, train: int = 400, test: int = 100) -> None:
+    """Write random images in the layout of CIFAR-100."""
     folder = data_dir / "cifar-100-python"
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
@@ -138,7 +145,11 @@ def write_cifar100(data_dir: Path, train: int = 400, test: int = 100) -> None:
 
 
 def write_tiny_imagenet(data_dir: Path, classes: int = 3, per_class: int = 8) -> None:
-    """Colour JPEGs, the first of each class grey, and val labels that do not follow the file names."""
+    """Write JPEG images in the layout of Tiny-ImageNet.
+
+    The first image of each class is grey, the others are RGB. The order of the validation labels
+    differs from that of the file names.
+    """
     folder = data_dir / "tiny-imagenet-200"
     wnids = [f"n{k:08}" for k in range(classes)]
     annotations = []
@@ -146,43 +157,42 @@ def write_tiny_imagenet(data_dir: Path, classes: int = 3, per_class: int = 8) ->
         (folder / "train" / wnid / "images").mkdir(parents=True)
         (folder / "val" / "images").mkdir(parents=True, exist_ok=True)
         for i in range(per_class):
-            image = Image.new(
-                "L" if i == 0 else "RGB", (64, 64), 60 * k + i if i == 0 else (60 * k, 10 * i, 200)
-            )
+            if i == 0:
+                image = Image.new("L", (64, 64), 60 * k)
+            else:
+                image = Image.new("RGB", (64, 64), (60 * k, 10 * i, 200))
             image.save(folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG")
         name = f"val_{classes - k}.JPEG"
         Image.new("RGB", (64, 64), (60 * k, 0, 200)).save(folder / "val" / "images" / name)
         annotations.append(f"{name}\t{wnid}\t0\t0\t62\t62\n")
     (folder / "val" / "val_annotations.txt").write_text("".join(annotations))
-    (folder / "words.txt").write_text(
-        "".join(f"{wnid}\tthing {k}, object\n" for k, wnid in enumerate(wnids))
-    )
+    words = [f"{wnid}\tthing {k}, object\n" for k, wnid in enumerate(wnids)]
+    (folder / "words.txt").write_text("".join(words))
 
 
-def write_own(folder: Path) -> None:
-    """What a user may have: a table, a folder of images, and arrays of signals."""
+def write_user_data(folder: Path) -> None:
+    """Write data as users have them: a table, a folder of images, and arrays of signals."""
     rows = [
         f"{20 + i % 50},{i % 7},{'ABC'[i % 3]},{'ill' if i % 50 > 25 else 'well'}\n"
         for i in range(90)
     ]
     (folder / "patients.csv").write_text("age,marker,hospital,outcome\n" + "".join(rows))
     write_images(folder / "photographs", count=20)
-    rng, y = np.random.default_rng(0), np.arange(60) % 2
-    np.savez(
-        folder / "motion.npz",
-        x=rng.normal(size=(60, 40, 3)) + y[:, None, None],
-        y=y,
-        person=np.arange(60) % 3,
-    )
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    x = rng.normal(size=(60, 40, 3)) + y[:, None, None]
+    np.savez(folder / "motion.npz", x=x, y=y, person=np.arange(60) % 3)
 
 
 def write_hapt(path: Path, people: int = 12, each: int = 24) -> None:
-    """Windows of motion whose activity can be heard: another frequency each, another loudness for each person."""
-    rng, time = np.random.default_rng(0), np.arange(128)
-    subject, y = (
-        np.repeat(np.arange(1, people + 1), each),
-        np.tile(np.arange(6), people * each // 6),
-    )
+    """Write windows of motion signals in the format of the HAPT example.
+
+    The frequency of a signal depends on the activity, its amplitude on the person.
+    """
+    rng = np.random.default_rng(0)
+    time = np.arange(128)
+    subject = np.repeat(np.arange(1, people + 1), each)
+    y = np.tile(np.arange(6), people * each // 6)
     wave = np.sin(time * (1 + y[:, None]) / 10) * (1 + subject[:, None] / 10)
     x = (wave[:, :, None] + 0.1 * rng.normal(size=(len(y), 128, 6))).astype(np.float32)
     np.savez(path, x=x, y=y, subject=subject)
@@ -191,26 +201,28 @@ def write_hapt(path: Path, people: int = 12, each: int = 24) -> None:
 def write_images(
     folder: Path, parties: tuple[str, ...] = (), count: int = 6, side: int = 20
 ) -> Path:
-    """Red and blue squares, each a little different."""
-    for holder in [folder / party for party in parties] or [folder]:
+    """Write slightly different red and blue squares into one folder per class and party."""
+    for party_folder in [folder / party for party in parties] or [folder]:
         for name, colour in (("blue", (0, 0, 200)), ("red", (200, 0, 0))):
-            (holder / name).mkdir(parents=True, exist_ok=True)
+            (party_folder / name).mkdir(parents=True, exist_ok=True)
             for i in range(count):
-                Image.new("RGB", (side, side), tuple(c + i for c in colour)).save(
-                    holder / name / f"{i:03}.png"
-                )
+                image = Image.new("RGB", (side, side), tuple(c + i for c in colour))
+                image.save(party_folder / name / f"{i:03}.png")
     return folder
 
 
 def interruptible(command: list[str], **more) -> subprocess.Popen:
-    """A process that Ctrl-C ends, also where the tests themselves were started in the background, deaf to it."""
+    """Start a process that SIGINT interrupts.
+
+    Tests that run in the background ignore SIGINT, and their child processes would inherit this.
+    """
     return subprocess.Popen(
         command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **more
     )
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch, solo: int, others: int | None = None) -> None:
-    """Presets with fewer epochs, of the same loop; table1 of the README's commands has all of them."""
+    """Reduce the epochs of the presets: `solo` of SOLO, `others` (None: unchanged) of the rest."""
     for name, preset in list(PRESETS.items()):
         epochs = others if preset.experiment.algorithm.federated else solo
         short = preset.experiment if epochs is None else replace(preset.experiment, epochs=epochs)

@@ -1,4 +1,4 @@
-"""Server steps against their formulas, written out for one number over three rounds."""
+"""Server optimizers, compared with their formulas for a scalar over three rounds."""
 
 import math
 from dataclasses import replace
@@ -14,14 +14,15 @@ from moonfl.server_optimizers import Adam, Momentum, Yogi
 from moonfl.types import Update
 
 
-def walk(server, targets: list[float], start: float = 1.0) -> list[float]:
-    """Where the server goes when round t's combined model is targets[t]."""
+def trajectory(server, targets: list[float], start: float = 1.0) -> list[float]:
+    """Return the server's weights if the aggregated model of round t is targets[t]."""
     w = {"w": torch.tensor([start], dtype=torch.float64)}
-    memory, seen = server.init(w), []
+    state = server.init(w)
+    weights = []
     for target in targets:
-        w, memory = server.step(w, {"w": torch.tensor([target], dtype=torch.float64)}, memory)
-        seen.append(float(w["w"]))
-    return seen
+        w, state = server.step(w, {"w": torch.tensor([target], dtype=torch.float64)}, state)
+        weights.append(float(w["w"]))
+    return weights
 
 
 TARGETS = [0.5, 0.7, -0.2]
@@ -29,61 +30,71 @@ TARGETS = [0.5, 0.7, -0.2]
 
 @pytest.mark.parametrize("damped", [True, False])
 def test_momentum(damped: bool) -> None:
-    b, lr, w, v, expected = 0.7, 0.5, 1.0, 0.0, []
+    b = 0.7
+    lr = 0.5
+    w = 1.0
+    v = 0.0
+    damping = 1 - b if damped else 1.0
+    expected = []
     for target in TARGETS:
-        v = b * v + ((1 - b) if damped else 1.0) * (w - target)
+        v = b * v + damping * (w - target)
         w = w - lr * v
         expected.append(w)
-    assert walk(Momentum(momentum=b, damped=damped, lr=lr), TARGETS) == pytest.approx(expected)
+    server = Momentum(momentum=b, damped=damped, lr=lr)
+    assert trajectory(server, TARGETS) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kind", [Adam, Yogi])
-def test_fedopt(kind: type[Adam]) -> None:
+def test_adam_and_yogi(kind: type[Adam]) -> None:
     lr, b1, b2, tau = 0.1, 0.9, 0.99, 0.01
-    w, m, v, expected = 1.0, 0.0, tau**2, []
+    w = 1.0
+    m = 0.0
+    v = tau**2
+    expected = []
     for target in TARGETS:
         d = target - w
         m = b1 * m + (1 - b1) * d
-        v = (
-            b2 * v + (1 - b2) * d * d
-            if kind is Adam
-            else v - (1 - b2) * d * d * math.copysign(1, v - d * d)
-        )
+        if kind is Adam:
+            v = b2 * v + (1 - b2) * d * d
+        else:
+            v = v - (1 - b2) * d * d * math.copysign(1, v - d * d)
         w = w + lr * m / (math.sqrt(v) + tau)
         expected.append(w)
-    assert walk(kind(lr=lr, beta1=b1, beta2=b2, tau=tau), TARGETS) == pytest.approx(expected)
+    assert trajectory(kind(lr=lr, beta1=b1, beta2=b2, tau=tau), TARGETS) == pytest.approx(expected)
 
 
 def test_momentum_zero_is_the_average() -> None:
-    assert walk(Momentum(momentum=0.0), TARGETS) == pytest.approx(TARGETS)
+    assert trajectory(Momentum(momentum=0.0), TARGETS) == pytest.approx(TARGETS)
 
 
 @pytest.mark.parametrize("server", [Momentum(momentum=0.5), Momentum(momentum=0.5, damped=False)])
-def test_momentum_ends_where_fedavg_ends(server: Momentum) -> None:
-    """It changes the way, not the fixed point."""
+def test_momentum_has_the_fixed_point_of_fedavg(server: Momentum) -> None:
+    """Momentum changes the trajectory, not the fixed point."""
     task = quadratics([1.0, 4.0], [0.0, 1.0], [8, 8])
     exp = Experiment(
         parties=2, rounds=80, epochs=5, batch_size=8, lr=0.05, momentum=0, algorithm=FedAvg()
     )
-    plain, other = (train(e, task).params["w"] for e in (exp, replace(exp, server=server)))
-    assert float(other) == pytest.approx(float(plain), abs=1e-4)
+    average = train(exp, task).params["w"]
+    momentum = train(replace(exp, server=server), task).params["w"]
+    assert float(momentum) == pytest.approx(float(average), abs=1e-4)
 
 
-def test_buffers_are_averaged_and_keep_their_type_under_every_server() -> None:
-    """The step moves trainable parameters; BatchNorm's statistics are the mean, its counter stays an integer."""
-    exp, task = (
-        replace(TINY, algorithm=MOON(), server=Momentum(momentum=0.9)),
-        gaussians(batch_norm=True),
-    )
+def test_buffers_are_averaged_and_keep_their_type() -> None:
+    """The server optimizer updates trainable parameters only.
+
+    BatchNorm's statistics are averaged, and its counter stays an integer.
+    """
+    exp = replace(TINY, algorithm=MOON(), server=Momentum(momentum=0.9))
+    task = gaussians(batch_norm=True)
     server = init_server(exp, task)
     assert set(server.optimizer_state["v"]) == set(server.params)
     updates = [
         Update(
-            i,
-            server.params,
-            {k: torch.full_like(v, value) for k, v in server.buffers.items()},
-            samples,
-            1,
+            party=i,
+            params=server.params,
+            buffers={k: torch.full_like(v, value) for k, v in server.buffers.items()},
+            num_samples=samples,
+            num_steps=1,
         )
         for i, (value, samples) in enumerate([(1, 10), (5, 30)])
     ]
@@ -95,20 +106,28 @@ def test_buffers_are_averaged_and_keep_their_type_under_every_server() -> None:
         assert torch.equal(value, torch.full_like(value, 4))
 
 
-def test_weights_are_numbers_of_samples() -> None:
-    exp, task = replace(TINY, algorithm=FedAvg()), gaussians()
+def test_the_average_is_weighted_by_the_number_of_samples() -> None:
+    exp = replace(TINY, algorithm=FedAvg())
+    task = gaussians()
     server = init_server(exp, task)
     updates = [
         Update(
-            i, {k: torch.full_like(v, value) for k, v in server.params.items()}, {}, samples, steps
+            party=i,
+            params={k: torch.full_like(v, value) for k, v in server.params.items()},
+            buffers={},
+            num_samples=samples,
+            num_steps=steps,
         )
         for i, (value, samples, steps) in enumerate([(1.0, 10, 99), (5.0, 30, 1), (1e9, 50, 0)])
     ]
-    after = aggregate(exp, server, updates).params  # the third could not train and has no say
+    # The third party could not train, so its update is ignored.
+    after = aggregate(exp, server, updates).params
     assert all(torch.equal(v, torch.full_like(v, 4.0)) for v in after.values())
 
 
-def test_a_round_in_which_nobody_could_train_changes_nothing() -> None:
-    exp, task = TINY, gaussians()
-    server = init_server(exp, task)
-    assert aggregate(exp, server, [Update(0, server.params, server.buffers, 1, 0)]) is server
+def test_a_round_in_which_no_party_could_train_does_not_change_the_server() -> None:
+    server = init_server(TINY, gaussians())
+    update = Update(
+        party=0, params=server.params, buffers=server.buffers, num_samples=1, num_steps=0
+    )
+    assert aggregate(TINY, server, [update]) is server
