@@ -348,7 +348,7 @@ def test_best_exports_the_model_of_the_selected_round(
         ),
         (
             lambda run: (run / "rounds.jsonl").write_text("{}\n{}\n"),
-            "rounds.jsonl is damaged",
+            "rounds.jsonl is missing or damaged",
         ),
         (
             lambda run: (run / "experiment.toml").write_text(

@@ -42,7 +42,7 @@ def test_tsne_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_where_nothing_varies_there_is_nothing_to_lay_out(z: NDArray[np.float64]) -> None:
-    assert tsne(z.astype(np.float32)) == [[0.0, 0.0]] * len(z)
+    assert tsne(z.astype(np.float32)) == [(0.0, 0.0)] * len(z)
 
 
 def test_one_dimension_and_two_points_are_laid_out() -> None:
@@ -72,6 +72,6 @@ def test_models_that_reports_do_not_know_are_refused_in_the_first_round(
     names: tuple[str, ...], tmp_path: Path
 ) -> None:
     exp = Experiment(algorithm=Named(", ".join(names)), parties=3, rounds=2, epochs=1)
-    with pytest.raises(InputError, match=f"of Named gives {', '.join(names)}; it must give"):
+    with pytest.raises(InputError, match=f"of Named returns {', '.join(names)}; it must return"):
         moonfl.run(exp, tmp_path / "run", workers=1)
     assert not (tmp_path / "run" / "rounds.jsonl").read_text()
