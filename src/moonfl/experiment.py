@@ -89,13 +89,13 @@ class Experiment:
         "encoder: mlp, simple-cnn, resnet18, resnet50, cnn1d, or a custom one as "
         "package.module:name; none: the default of the dataset",
     )
-    head: bool = setting(True, "whether the network has the projection head")
+    head: bool = setting(True, "whether the network has a projection head")
     out_dim: int = setting(256, "output dimension of the projection head", low=1, high=65536)
     algorithm: Algorithm = dataclasses.field(default_factory=MOON)
     server: ServerOptimizer = dataclasses.field(default_factory=Average)
     aggregation: Literal["mean", "median", "trimmed-mean"] = setting(
         "mean",
-        "mean: as the algorithm weights parties; median or trimmed-mean: coordinate-wise, "
+        "mean: with the algorithm's weights; median or trimmed-mean: coordinate-wise, "
         "every party has one vote",
         added="0.2",
     )
@@ -115,7 +115,9 @@ class Experiment:
         0, "N, the number of parties; 0: one per value of the column, otherwise 10", low=0
     )
     beta: float = setting(
-        0.5, "concentration of the Dirichlet partition; small values are uneven", above=0
+        0.5,
+        "concentration of the Dirichlet partition; smaller values give more uneven parties",
+        above=0,
     )
     min_samples: int = setting(
         10, "smallest number of samples of a party in a Dirichlet partition", low=1
@@ -142,7 +144,7 @@ class Experiment:
         0, "seed of initial weights, batches and party sampling", low=0, high=2**63 - 1
     )
     scale: Literal["small"] | None = setting(
-        None, "small: a reduced setting, which every report states"
+        None, "small: reduced size for quick runs; reports mark such runs"
     )
     device: str = setting("cpu", "device that trains the model: cpu, cuda, cuda:1, ...")
     combination: InitVar[str | None] = None  # the former name of `aggregation`

@@ -126,7 +126,10 @@ def _add_training_commands(commands: Commands) -> None:
     export.add_argument("directory", metavar="RUN", help="the run directory")
     export.add_argument("--out", metavar="DIR", help="output folder (default: RUN/export)")
     export.add_argument(
-        "--party", type=party, metavar="N", help="which party's model, if each has its own (SOLO)"
+        "--party",
+        type=party,
+        metavar="N",
+        help="number of the party whose model is exported, from 0 (SOLO only)",
     )
     export.add_argument(
         "--best", action="store_true", help="the model of the best round on the validation samples"
@@ -174,7 +177,7 @@ def _add_report_commands(commands: Commands) -> None:
     _add_reproduce_options(reproduce)
 
     report = commands.add(
-        "report", "write one HTML page about any number of runs: figures, tables", "reports:report"
+        "report", "write an HTML report of runs, with figures and tables", "reports:report"
     )
     report.add_argument(
         "--out", metavar="DIR", default="report", help="folder of the page (default: report)"
@@ -210,7 +213,7 @@ def _add_reproduce_options(sub: Parser) -> None:
         "--scale",
         choices=["paper", "small"],
         default="paper",
-        help="small: takes minutes, on digits (default: paper)",
+        help="paper, or small: digits, in minutes (default: paper)",
     )
     _add_data_dir(sub)
     sub.add_argument(
@@ -224,7 +227,7 @@ def _add_reproduce_options(sub: Parser) -> None:
 
 def _add_bench(commands: Commands) -> None:
     bench = commands.add(
-        "bench", "measure the speed of this machine, as ratios within one run", "bench:bench"
+        "bench", "benchmark training steps and rounds on this machine", "bench:bench"
     )
     bench.add_argument(
         "--quick", action="store_true", help="finish in under a minute, on a part of the data"
@@ -268,7 +271,9 @@ def _add_flower_commands(commands: Commands) -> None:
         help="split the experiment's dataset over the sites, for a trial",
     )
 
-    run = commands.add("run", "train over the sites of a deployment and follow it", "flower:run")
+    run = commands.add(
+        "run", "train over the sites of a deployment and show the progress", "flower:run"
+    )
     _add_deployment_options(run)
 
 
@@ -286,15 +291,16 @@ def _add_deployment_options(sub: Parser) -> None:
         help="resume it from the checkpoint before the newest one",
     )
     numbers: dict[str, tuple[type | Any, str]] = {
-        "deadline": (float, "seconds that a party has to answer in a round"),
-        "min-parties": (count, "a round with fewer answers than N is repeated"),
+        "deadline": (float, "deadline for a party's answer, in seconds"),
+        "min-parties": (count, "minimum number of answers per round"),
         "wait": (float, "seconds to wait for sites that are not connected"),
-        "attempts": (count, "how often a round is tried"),
-        "query": (float, "seconds that a site has to read and describe its data"),
+        "attempts": (count, "maximum number of attempts per round"),
+        "query": (float, "deadline for a site's description of its data, in seconds"),
         "max-share": (float, "the largest share of all samples that one site may report"),
     }
+    default = "(default: app/pyproject.toml)"
     for key, (kind, doc) in numbers.items():
-        sub.add_argument(f"--{key}", type=kind, metavar="N", help=doc)
+        sub.add_argument(f"--{key}", type=kind, metavar="N", help=f"{doc} {default}")
     sub.add_argument(
         "--test",
         metavar="FILE",
@@ -309,7 +315,10 @@ def _add_words(sub: Parser) -> None:
         WORDS,
         nargs="*",
         metavar="PRESET | FILE.toml | key=value",
-        help="default: digits-moon; with dataset=..., the default of every key",
+        help=(
+            "a preset or TOML file (default: digits-moon), then key=value changes; "
+            "with dataset=... and no preset, other keys have their defaults"
+        ),
     )
 
 
@@ -339,7 +348,10 @@ def _add_state_memory(sub: Parser) -> None:
         "--state-memory",
         type=size,
         metavar="SIZE",
-        help="store party states on disk above this size, such as 500M or 2G",
+        help=(
+            "store party states on disk above this size, such as 500M or 2G "
+            "(default: a quarter of the free memory)"
+        ),
     )
 
 

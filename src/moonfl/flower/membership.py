@@ -31,14 +31,16 @@ RETRY_REFUSED = 30.0  # seconds after which a refused site is asked again: it ma
 class Rules:
     """How long a round over real sites may take, and how many parties it needs."""
 
-    deadline: float = setting(3600.0, "seconds that a party has to answer", above=0, high=1e8)
-    min_parties: int = setting(2, "a round with fewer answers than this is repeated", low=1)
+    deadline: float = setting(
+        3600.0, "deadline for a party's answer, in seconds", above=0, high=1e8
+    )
+    min_parties: int = setting(2, "minimum number of answers per round", low=1)
     wait: float = setting(
         600.0, "seconds to wait for sites that are not connected", low=0, high=1e8
     )
-    attempts: int = setting(3, "how often a round is tried", low=1)
+    attempts: int = setting(3, "maximum number of attempts per round", low=1)
     query: float = setting(
-        60.0, "seconds that a site has to read its data and describe them", above=0, high=1e8
+        60.0, "deadline for a site's description of its data, in seconds", above=0, high=1e8
     )
     max_share: float = setting(
         0.9, "the largest share of all samples that one site may report", above=0, high=1

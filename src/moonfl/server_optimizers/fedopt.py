@@ -19,7 +19,7 @@ from .base import ServerOptimizer
 class Adam(ServerOptimizer):
     """m = b1 m + (1-b1) d with d = mean - w^t; w^{t+1} = w^t + lr m / (sqrt(v) + tau)."""
 
-    lr: float = setting(0.01, "learning rate of the server", above=0)
+    lr: float = setting(0.01, "server learning rate", above=0)
     beta1: float = setting(0.9, "decay of the first moment", low=0, below=1)
     beta2: float = setting(0.99, "decay of the second moment", low=0, below=1)
     tau: float = setting(

@@ -16,11 +16,11 @@ from .base import ServerOptimizer
 class Momentum(ServerOptimizer):
     """v = b v + (1-b) d with d = w^t - mean; w^{t+1} = w^t - lr v."""
 
-    momentum: float = setting(0.9, "b, the share of the velocity that is kept", low=0, below=1)
+    momentum: float = setting(0.9, "momentum coefficient b", low=0, below=1)
     damped: bool = setting(
-        True, "true: v = b v + (1-b) d, as MOON's authors ran it; false: v = b v + d, Hsu et al."
+        True, "whether d is multiplied by 1 - b (damping), as MOON's authors did; Hsu et al. do not"
     )
-    lr: float = setting(1.0, "learning rate of the server", above=0)
+    lr: float = setting(1.0, "server learning rate", above=0)
 
     def init(self, params: Params) -> State:
         return {"v": tree.zeros_like(params)}

@@ -49,11 +49,12 @@ def init(args: argparse.Namespace) -> None:
     _, exp = select_experiment(args.words)
     folder = Path(args.folder)
     create_deployment(folder, exp, args.sites, args.address, args.with_data)
-    print(f"the deployment is in {folder}; {folder / 'README.md'} says what to start where")
+    readme = folder / "README.md"
+    print(f"the deployment is in {folder}; {readme} describes what to start on which machine")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Train over the sites of a deployment and follow the training."""
+    """Train over the sites of a deployment and show the progress."""
     folder = Path(args.folder)
     exp = deployment.read_experiment(folder)
     if (args.resume or args.previous) and args.out is None:
