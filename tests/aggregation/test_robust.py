@@ -125,10 +125,10 @@ def test_integers_are_rounded_and_keep_their_type() -> None:
 
 def test_the_size_of_pieces_does_not_affect_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [torch.randn(3, 5, generator=torch.Generator().manual_seed(i)) for i in range(6)]
-    whole = robust.trimmed_mean(rows, 2)
+    expected = robust.trimmed_mean(rows, 2)
     monkeypatch.setattr(robust, "PIECE", 4)
-    assert torch.equal(robust.trimmed_mean(rows, 2), whole)
-    assert whole.shape == (3, 5)
+    assert torch.equal(robust.trimmed_mean(rows, 2), expected)
+    assert expected.shape == (3, 5)
 
 
 class LoggedParams(Mapping[str, torch.Tensor]):

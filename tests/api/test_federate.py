@@ -1,4 +1,4 @@
-"""moonfl.federate: somebody's arrays and modules; and every encoder with every method."""
+"""moonfl.federate with user-supplied data and models, and every encoder with every algorithm."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 import moonfl
 from helpers.equality import same
+from helpers.interruption import StopError, stop_after
 from moonfl import MOON, Experiment, InputError, RunError
 from moonfl.algorithms import ALGORITHMS
 from moonfl.api.federate import TEST, TRAIN, _read_parties
@@ -27,10 +28,11 @@ QUICK: dict[str, Any] = {"rounds": 2, "epochs": 2, "batch_size": 8, "out_dim": 8
 
 
 def clusters(n: int, seed: int, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Far from 0 and of very different sizes, as measurements are."""
+    """Return clusters with large offsets and scales, as measurements have."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % classes
-    return 1000 + 100 * (np.eye(classes, 5)[y] + 0.1 * rng.normal(size=(n, 5))), y
+    x = 1000 + 100 * (np.eye(classes, 5)[y] + 0.1 * rng.normal(size=(n, 5)))
+    return x, y
 
 
 PARTIES = {f"clinic {k}": clusters(40 + k, k) for k in range(3)}
@@ -40,20 +42,21 @@ def encoder() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 16), nn.ReLU())
 
 
-class Both(nn.Module):
-    """A module that gives z and logits itself."""
+class FullModel(nn.Module):
+    """A module that returns (z, logits)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.features, self.out = nn.Linear(5, 4), nn.Linear(4, 3)
+        self.features = nn.Linear(5, 4)
+        self.out = nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         z = self.features((x - 1000) / 100)
         return z, self.out(z)
 
 
-class Extra(nn.Linear):
-    """A module that keeps what is no tensor."""
+class ExtraState(nn.Linear):
+    """A module with an extra state that is not a tensor."""
 
     def __init__(self) -> None:
         super().__init__(5, 4)
@@ -65,30 +68,36 @@ class Extra(nn.Linear):
         pass
 
 
-class Uncopied(nn.Linear):
+class Uncopyable(nn.Linear):
+    """A module that cannot be copied."""
+
     def __init__(self) -> None:
         super().__init__(5, 4)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Uncopied":
-        raise RuntimeError("only one of me")
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Uncopyable":
+        raise RuntimeError("copies are not allowed")
 
 
 @dataclass(frozen=True)
-class Needs(moonfl.FedAvg):
-    much: float
+class WithoutDefault(moonfl.FedAvg):
+    """An algorithm with a setting that has no default."""
+
+    factor: float
 
 
-def test_the_callers_random_numbers_stay_as_they_are() -> None:
+def test_the_callers_random_state_is_unchanged() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
     moonfl.federate(encoder, PARTIES, **QUICK)
-    whole = {name: (x.astype(int), y) for name, (x, y) in PARTIES.items()}
-    moonfl.federate(encoder, whole, **QUICK)
+    integers = {name: (x.astype(int), y) for name, (x, y) in PARTIES.items()}
+    moonfl.federate(encoder, integers, **QUICK)
     assert torch.equal(torch.rand(2), expected)
 
 
 class RandomFeatures(nn.Module):
+    """A module with random values in a buffer that is not part of its state_dict."""
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("directions", torch.randn(5, 30), persistent=False)
@@ -98,67 +107,66 @@ class RandomFeatures(nn.Module):
         return self.layer(torch.cos(x @ self.directions))
 
 
-def test_a_model_is_given_back_with_the_unsaved_buffers_it_was_trained_with() -> None:
+def test_the_returned_model_has_the_non_persistent_buffers_of_training() -> None:
     x, y = clusters(300, 9)
     result = moonfl.federate(RandomFeatures, PARTIES, test=(x, y), **QUICK)
     state = torch.random.get_rng_state()
-    found = result.model(torch.from_numpy(x).float()).logits.argmax(dim=1).numpy()
-    assert result.accuracy == pytest.approx((found == y).mean())
+    predictions = result.model(torch.from_numpy(x).float()).logits.argmax(dim=1).numpy()
+    assert result.accuracy == pytest.approx((predictions == y).mean())
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_it_learns_and_gives_history_and_directory(tmp_path: Path) -> None:
-    result = moonfl.federate(
-        encoder, PARTIES, out=tmp_path / "run", **(QUICK | {"rounds": 8, "epochs": 4})
-    )
+def test_it_learns_and_returns_round_records_and_directory(tmp_path: Path) -> None:
+    settings = QUICK | {"rounds": 8, "epochs": 4}
+    result = moonfl.federate(encoder, PARTIES, out=tmp_path / "run", **settings)
     assert result.accuracy > 0.95
-    assert [fact["round"] for fact in result.rounds] == list(range(1, 9))
+    assert [record.round for record in result.rounds] == list(range(1, 9))
     assert result.directory == tmp_path / "run"
     assert result.experiment.algorithm == MOON(mu=1.0)
 
 
-def test_the_test_set_is_the_users_where_there_is_one() -> None:
+def test_a_user_supplied_test_set_is_used() -> None:
     test = clusters(30, 9)
-    for given in (test, TensorDataset(torch.from_numpy(test[0]), torch.from_numpy(test[1]))):
-        exp_rounds = moonfl.federate(encoder, PARTIES, given, **QUICK).rounds
-        assert sum(party["samples"] for party in exp_rounds[0]["parties"]) == 40 + 41 + 42
+    dataset = TensorDataset(torch.from_numpy(test[0]), torch.from_numpy(test[1]))
     per_party = {name: clusters(10, 5 + k) for k, name in enumerate(PARTIES)}
-    each = moonfl.federate(encoder, PARTIES, per_party, **QUICK)
-    assert sum(party["samples"] for party in each.rounds[0]["parties"]) == 40 + 41 + 42
+    for test_set in (test, dataset, per_party):
+        result = moonfl.federate(encoder, PARTIES, test_set, **QUICK)
+        assert sum(party["samples"] for party in result.rounds[0]["parties"]) == 40 + 41 + 42
 
 
-def test_lists_tensors_and_data_sets_are_the_same() -> None:
+def test_arrays_tensors_and_datasets_are_bit_identical() -> None:
     arrays = list(PARTIES.values())
     tensors = [(torch.from_numpy(x).float(), torch.from_numpy(y)) for x, y in arrays]
-    sets = [TensorDataset(x, y) for x, y in tensors]
+    datasets = [TensorDataset(x, y) for x, y in tensors]
     first, *others = (
-        moonfl.federate("mlp", parties, **QUICK).models for parties in (arrays, tensors, sets)
+        moonfl.federate("mlp", parties, **QUICK).models for parties in (arrays, tensors, datasets)
     )
     assert all(same(first, other) for other in others)
 
 
-def test_a_module_that_gives_both_is_taken_as_it_is() -> None:
-    result = moonfl.federate(Both, PARTIES, **QUICK)
+def test_a_module_that_returns_z_and_logits_is_used_without_a_head() -> None:
+    result = moonfl.federate(FullModel, PARTIES, **QUICK)
     names = {"model.features.weight", "model.features.bias", "model.out.weight", "model.out.bias"}
     assert result.models["global"].keys() == names
 
 
-def test_a_module_with_weights_starts_from_them() -> None:
-    made = Both()
+def test_training_starts_from_the_weights_of_a_module() -> None:
+    model = FullModel()
     with torch.no_grad():
-        made.out.bias.fill_(7.0)
-    result = moonfl.federate(made, PARTIES, **(QUICK | {"rounds": 1, "epochs": 1, "lr": 1e-9}))
-    assert torch.allclose(
-        result.models["global"]["model.out.bias"], torch.full((3,), 7.0), atol=1e-3
-    )
+        model.out.bias.fill_(7.0)
+    result = moonfl.federate(model, PARTIES, **(QUICK | {"rounds": 1, "epochs": 1, "lr": 1e-9}))
+    bias = result.models["global"]["model.out.bias"]
+    assert torch.allclose(bias, torch.full((3,), 7.0), atol=1e-3)
 
 
 class Tied(nn.Module):
-    """Two layers that share their weights."""
+    """A model with two layers that share their weights."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second, self.out = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+        self.first = nn.Linear(5, 5)
+        self.second = nn.Linear(5, 5)
+        self.out = nn.Linear(5, 3)
         self.second.weight = self.first.weight
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -166,55 +174,64 @@ class Tied(nn.Module):
         return z, self.out(z)
 
 
-def test_weights_that_layers_share_take_the_servers_step(tmp_path: Path) -> None:
-    """Their second name is no buffer: averaged as one, it would undo what server step, clipping and FedDyn make."""
-    start, server = Tied(), moonfl.Momentum(momentum=0.9)
-    result = moonfl.federate(start, PARTIES, server=server, **(QUICK | {"rounds": 1}))
-    plain = moonfl.federate(start, PARTIES, **(QUICK | {"rounds": 1}))
-    moved, whole = (r.model.model.model.second.weight - start.first.weight for r in (result, plain))
-    assert torch.allclose(moved, 0.1 * whole, rtol=1e-3, atol=1e-7)
+def test_the_server_optimizer_updates_shared_weights(tmp_path: Path) -> None:
+    """The second name of shared weights must not be averaged as a buffer.
+
+    That would overwrite the result of the server optimizer, of clipping and of FedDyn.
+    """
+    start = Tied()
+    settings = QUICK | {"rounds": 1}
+    server = moonfl.Momentum(momentum=0.9)
+    result = moonfl.federate(start, PARTIES, server=server, **settings)
+    average = moonfl.federate(start, PARTIES, **settings)
+    change, average_change = (
+        r.model.model.model.second.weight - start.first.weight for r in (result, average)
+    )
+    assert torch.allclose(change, 0.1 * average_change, rtol=1e-3, atol=1e-7)
     moonfl.export(result, tmp_path / "out")
     x = torch.from_numpy(PARTIES["clinic 0"][0]).float()
     assert torch.equal(moonfl.load_model(tmp_path / "out", start)(x).logits, result.model(x).logits)
 
 
-def test_whole_numbers_stay_so_for_an_embedding_and_only_for_it() -> None:
+def test_integers_are_standardised_unless_the_model_uses_them_as_token_ids() -> None:
     rng = np.random.default_rng(0)
     texts = [(rng.integers(0, 9, (30, 6)), np.arange(30) % 2) for _ in range(2)]
 
     def embedding() -> nn.Module:
         return nn.Sequential(nn.Embedding(9, 4), nn.Flatten())
 
-    class Given(nn.Module):
-        """Takes numbers of any type, to look up or to measure by."""
+    class Cast(nn.Module):
+        """A module that casts its inputs, so that it accepts any type."""
 
         def __init__(self, inner: nn.Module, dtype: torch.dtype) -> None:
             super().__init__()
-            self.inner, self.dtype = inner, dtype
+            self.inner = inner
+            self.dtype = dtype
 
         def forward(self, x: Tensor) -> Tensor:
-            made: Tensor = self.inner(x.to(self.dtype))
-            return made
+            output: Tensor = self.inner(x.to(self.dtype))
+            return output
 
-    def measured() -> nn.Module:
+    def linear() -> nn.Module:
         return nn.Linear(6, 4)
 
     class Positioned(nn.Module):
-        """Measures, and looks up where it is."""
+        """A module for numeric features with an embedding of their positions."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.place, self.out = nn.Embedding(6, 4), nn.Linear(1, 4)
+            self.position = nn.Embedding(6, 4)
+            self.out = nn.Linear(1, 4)
 
         def forward(self, x: Tensor) -> Tensor:
-            made: Tensor = (self.out(x.float()[..., None]) + self.place(torch.arange(6))).flatten(1)
-            return made
+            z: Tensor = self.out(x.float()[..., None]) + self.position(torch.arange(6))
+            return z.flatten(1)
 
     for model, standardised in (
         (embedding, False),
-        (lambda: Given(embedding(), torch.long), False),
-        (measured, True),
-        (lambda: Given(measured(), torch.float32), True),
+        (lambda: Cast(embedding(), torch.long), False),
+        (linear, True),
+        (lambda: Cast(linear(), torch.float32), True),
         (Positioned, True),
     ):
         result = moonfl.federate(model, texts, **QUICK)
@@ -222,8 +239,10 @@ def test_whole_numbers_stay_so_for_an_embedding_and_only_for_it() -> None:
         assert ("standardise.mean" in result.models["global"]) == standardised
 
 
-def test_a_model_with_other_buffers_is_not_the_one_that_was_begun_with(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_with_a_model_that_has_other_buffers(tmp_path: Path) -> None:
     class Buffered(nn.Sequential):
+        """A module with buffers of these sizes."""
+
         def __init__(self, *sizes: int) -> None:
             super().__init__(nn.Linear(5, 16))
             for k, size in enumerate(sizes):
@@ -235,83 +254,71 @@ def test_a_model_with_other_buffers_is_not_the_one_that_was_begun_with(tmp_path:
             moonfl.federate(other, PARTIES, **QUICK, out=tmp_path / "run", resume=True)
 
 
-def test_a_run_that_could_never_go_on_is_not_begun(tmp_path: Path) -> None:
+def test_a_run_that_could_not_be_resumed_is_refused(tmp_path: Path) -> None:
     class Local(moonfl.FedAvg):
         pass
 
     assert moonfl.federate(encoder, PARTIES, algorithm=Local(), **QUICK).rounds
-    with pytest.raises(
-        InputError,
-        match=r"could not be resumed: its class is defined inside a function; move it to module level",
-    ):
+    message = (
+        "could not be resumed: its class is defined inside a function; move it to module level"
+    )
+    with pytest.raises(InputError, match=message):
         moonfl.federate(encoder, PARTIES, algorithm=Local(), **QUICK, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_numbers_that_no_file_can_hold_are_told(tmp_path: Path) -> None:
+def test_a_type_that_cannot_be_stored_gets_a_clear_message(tmp_path: Path) -> None:
     model = encoder()
     model.register_buffer("odd", torch.zeros(2, dtype=torch.complex128))
     with pytest.raises(moonfl.RunError, match=r"cannot be written: .*complex128"):
         moonfl.federate(model, PARTIES, **QUICK, out=tmp_path / "run")
 
 
-def test_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    class StopError(Exception):
-        pass
-
-    def stop(fact: dict[str, Any]) -> None:
-        if fact["round"] == 2:
-            raise StopError
-
+def test_a_resumed_run_is_bit_identical(tmp_path: Path) -> None:
+    out = tmp_path / "run"
     settings = QUICK | {"rounds": 4}
     with pytest.raises(StopError):
-        moonfl.federate(encoder, PARTIES, out=tmp_path / "run", watch=stop, **settings)
-    resumed = moonfl.federate(encoder, PARTIES, out=tmp_path / "run", resume=True, **settings)
+        moonfl.federate(encoder, PARTIES, out=out, watch=stop_after(2), **settings)
+    resumed = moonfl.federate(encoder, PARTIES, out=out, resume=True, **settings)
     assert same(resumed.models, moonfl.federate(encoder, PARTIES, **settings).models)
     with pytest.raises(InputError, match="other settings"):
-        moonfl.federate(
-            encoder, PARTIES, out=tmp_path / "run", resume=True, **(settings | {"lr": 0.5})
-        )
+        moonfl.federate(encoder, PARTIES, out=out, resume=True, **(settings | {"lr": 0.5}))
     with pytest.raises(InputError, match="other shapes"):
-        moonfl.federate(
-            lambda: nn.Linear(5, 2), PARTIES, out=tmp_path / "run", resume=True, **settings
-        )
-    with pytest.raises(
-        InputError, match="already holds a run; resume=True resumes it, force=True replaces"
-    ):
-        moonfl.federate(encoder, PARTIES, out=tmp_path / "run", **settings)
+        moonfl.federate(lambda: nn.Linear(5, 2), PARTIES, out=out, resume=True, **settings)
+    message = "already holds a run; resume=True resumes it, force=True replaces"
+    with pytest.raises(InputError, match=message):
+        moonfl.federate(encoder, PARTIES, out=out, **settings)
     with pytest.raises(InputError, match=r"passed to moonfl\.federate"):
-        moonfl.resume(tmp_path / "run")
+        moonfl.resume(out)
 
 
-def test_a_damaged_checkpoint_has_a_way_out(tmp_path: Path) -> None:
-    """The one that the message names."""
-    out, settings = tmp_path / "run", QUICK | {"rounds": 3}
-    whole = moonfl.federate(encoder, PARTIES, out=out, **settings)
+def test_the_message_for_a_damaged_checkpoint_has_a_remedy_that_works(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    settings = QUICK | {"rounds": 3}
+    expected = moonfl.federate(encoder, PARTIES, out=out, **settings)
     (out / "checkpoint" / "server-3.safetensors").write_bytes(b"")
-    with pytest.raises(
-        InputError,
-        match=rf"moonfl\.federate with out='{out}', resume=True and previous=True resumes",
-    ):
+    message = rf"moonfl\.federate with out='{out}', resume=True and previous=True resumes"
+    with pytest.raises(InputError, match=message):
         moonfl.federate(encoder, PARTIES, out=out, resume=True, **settings)
-    again = moonfl.federate(encoder, PARTIES, out=out, resume=True, previous=True, **settings)
-    assert same(again.models, whole.models)
+    resumed = moonfl.federate(encoder, PARTIES, out=out, resume=True, previous=True, **settings)
+    assert same(resumed.models, expected.models)
     (out / "partition.json").write_text("")
-    with pytest.raises(
-        InputError, match=rf"moonfl\.federate with out='{out}' and force=True instead of"
-    ):
+    message = rf"moonfl\.federate with out='{out}' and force=True instead of"
+    with pytest.raises(InputError, match=message):
         moonfl.federate(encoder, PARTIES, out=out, resume=True, **settings)
-    assert same(
-        moonfl.federate(encoder, PARTIES, out=out, force=True, **settings).models, whole.models
-    )
+    restarted = moonfl.federate(encoder, PARTIES, out=out, force=True, **settings)
+    assert same(restarted.models, expected.models)
 
 
-def made(shape: tuple[int, ...], dtype: type) -> list[tuple[np.ndarray, np.ndarray]]:
+def random_parties(shape: tuple[int, ...], dtype: type) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return two parties with random samples of a shape and a type."""
     rng = np.random.default_rng(0)
     return [((rng.random((12, *shape)) * 200).astype(dtype), np.arange(12) % 2) for _ in range(2)]
 
 
 class Pairs(torch.utils.data.Dataset[Any]):
+    """A dataset of a list of pairs (x, y)."""
+
     def __init__(self, items: list[tuple[Any, Any]]) -> None:
         self.items = items
 
@@ -323,54 +330,56 @@ class Pairs(torch.utils.data.Dataset[Any]):
 
 
 class Jittered(Pairs):
-    """A data set whose transform draws at random, from any of the three generators."""
+    """A dataset with random augmentation that uses all three global generators."""
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         x, y = super().__getitem__(index)
         return x + torch.rand(1) + np.random.rand() + random.random(), y
 
 
-def test_what_a_data_set_draws_is_the_same_in_every_run(tmp_path: Path) -> None:
-    pairs = (
-        [(torch.from_numpy(x).float(), int(y)) for x, y in zip(*of, strict=True)]
-        for of in PARTIES.values()
+def test_random_augmentation_of_a_dataset_is_reproducible(tmp_path: Path) -> None:
+    datasets = []
+    for xs, ys in PARTIES.values():
+        pairs = [(torch.from_numpy(x).float(), int(y)) for x, y in zip(xs, ys, strict=True)]
+        datasets.append(Jittered(pairs))
+    first, second = (
+        moonfl.federate(encoder, datasets, **QUICK, out=tmp_path / name) for name in ("a", "b")
     )
-    sets = [Jittered(of) for of in pairs]
-    first, again = (
-        moonfl.federate(encoder, sets, **QUICK, out=tmp_path / name) for name in ("a", "b")
-    )
-    assert same(first.models, again.models)
-    names, (one, two) = _read_parties([sets[0], sets[0]], "party", TRAIN)
-    _, (held,) = _read_parties([sets[0]], "the test set of party", TEST)
+    assert same(first.models, second.models)
+    names, (one, two) = _read_parties([datasets[0], datasets[0]], "party", TRAIN)
+    _, (test,) = _read_parties([datasets[0]], "the test set of party", TEST)
     assert names == ("0", "1")
-    assert not any(np.array_equal(a.x, b.x) for a, b in ((one, two), (one, held), (two, held)))
-    assert same(
-        moonfl.federate(encoder, sets, **QUICK, out=tmp_path / "a", resume=True).models,
-        first.models,
-    )
+    assert not any(np.array_equal(a.x, b.x) for a, b in ((one, two), (one, test), (two, test)))
+    resumed = moonfl.federate(encoder, datasets, **QUICK, out=tmp_path / "a", resume=True)
+    assert same(resumed.models, first.models)
 
 
-class Endless(torch.utils.data.IterableDataset[Any]):
+class WithoutLength(torch.utils.data.IterableDataset[Any]):
+    """A dataset without a length."""
+
     def __iter__(self) -> Iterator[Any]:
         return iter(())
 
 
-def test_words_and_arrays_of_objects_are_what_they_hold() -> None:
-    """As pandas gives them, and as a data set may."""
-    words = {name: (x, np.array(["a", "b", "c"])[y]) for name, (x, y) in PARTIES.items()}
-    objects = {name: (x.astype(object), y.astype(object)) for name, (x, y) in words.items()}
-    sets = {
+def test_string_labels_and_object_arrays_are_bit_identical() -> None:
+    """Check arrays of objects, as pandas returns, and datasets with string labels."""
+    strings = {name: (x, np.array(["a", "b", "c"])[y]) for name, (x, y) in PARTIES.items()}
+    objects = {name: (x.astype(object), y.astype(object)) for name, (x, y) in strings.items()}
+    datasets = {
         name: Pairs(list(zip(torch.from_numpy(x), y, strict=True)))
-        for name, (x, y) in words.items()
+        for name, (x, y) in strings.items()
     }
     first, *others = (
-        moonfl.federate(encoder, of, classes="a, b,c", **QUICK) for of in (words, objects, sets)
+        moonfl.federate(encoder, parties, classes="a, b,c", **QUICK)
+        for parties in (strings, objects, datasets)
     )
     assert first.blueprint.classes == ("a", "b", "c")
     assert all(same(first.models, other.models) for other in others)
 
 
 class Stream(IterableDataset[Any]):
+    """A dataset with a length that does not return samples by index."""
+
     def __len__(self) -> int:
         return 3
 
@@ -380,82 +389,79 @@ class Stream(IterableDataset[Any]):
 
 @dataclass(frozen=True)
 class Counts(moonfl.FedAvg):
-    """A method that keeps a plain number."""
+    """An algorithm whose state is not a tensor."""
 
     def finish(self, party: Party, trained: Params, steps: int) -> Any:
         return {"n": {"steps": steps}}, {}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_a_method_keeps_is_tensors(workers: int) -> None:
-    with pytest.raises(
-        RunError, match="finish returns 'n' for the party to store, which is not a dict of tensors"
-    ):
+def test_a_state_that_is_not_a_tensor_gets_a_clear_message(workers: int) -> None:
+    message = "finish returns 'n' for the party to store, which is not a dict of tensors"
+    with pytest.raises(RunError, match=message):
         moonfl.federate(encoder, PARTIES, algorithm=Counts(), **QUICK | {"workers": workers})
 
 
-SHARED, NORM = nn.Linear(5, 8), nn.BatchNorm1d(8, affine=False)
+SHARED = nn.Linear(5, 8)
+NORM = nn.BatchNorm1d(8, affine=False)
 VECTORS = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
 
 
-def test_what_is_never_trained_may_be_shared() -> None:
-    """Such as vectors that were loaded once, whether or not their gradients would be sparse."""
+def test_models_may_share_tensors_that_are_not_trained() -> None:
+    """Pretrained vectors may be loaded once, also for layers with sparse gradients."""
 
-    def looked_up(vectors: Callable[[], Tensor]) -> nn.Module:
-        return nn.Sequential(
-            nn.EmbeddingBag.from_pretrained(vectors(), sparse=True), nn.Linear(8, 4)
-        )
+    def model(vectors: Callable[[], Tensor]) -> nn.Module:
+        embedding = nn.EmbeddingBag.from_pretrained(vectors(), sparse=True)
+        return nn.Sequential(embedding, nn.Linear(8, 4))
 
-    parties = made((5,), np.int64)
-    once, anew = (
-        moonfl.federate(lambda of=of: looked_up(of), parties, **QUICK)
-        for of in (lambda: VECTORS, VECTORS.clone)
-    )
-    assert same(once.models, anew.models)
+    parties = random_parties((5,), np.int64)
+    shared = moonfl.federate(lambda: model(lambda: VECTORS), parties, **QUICK)
+    copied = moonfl.federate(lambda: model(VECTORS.clone), parties, **QUICK)
+    assert same(shared.models, copied.models)
 
 
-class Words(nn.Module):
-    """Means of word vectors that are cut out of a larger table."""
+class WordVectors(nn.Module):
+    """A model that returns the mean of word vectors, which may be a view of a larger tensor."""
 
-    def __init__(self, sparse: bool = False, cut: bool = True) -> None:
+    def __init__(self, sparse: bool = False, view: bool = True) -> None:
         super().__init__()
         vectors = torch.randn(1200, 12)[:, :8]
-        vectors = vectors if cut else vectors.contiguous()
+        if not view:
+            vectors = vectors.contiguous()
         self.table = nn.Embedding.from_pretrained(vectors, freeze=False, sparse=sparse)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.table(x).mean(dim=1)
 
 
-def test_a_parameter_cut_out_of_a_larger_tensor_is_trained_as_any_other() -> None:
-    parties = made((5,), np.int64)
-    cut, whole = (
-        moonfl.federate(lambda cut=cut: Words(cut=cut), parties, **QUICK) for cut in (True, False)
-    )
-    assert same(cut.models, whole.models)
-    assert cut.rounds[0]["loss"] != cut.rounds[1]["loss"]
+def test_a_parameter_that_is_a_view_is_trained_like_any_other() -> None:
+    parties = random_parties((5,), np.int64)
+    view = moonfl.federate(lambda: WordVectors(view=True), parties, **QUICK)
+    contiguous = moonfl.federate(lambda: WordVectors(view=False), parties, **QUICK)
+    assert same(view.models, contiguous.models)
+    assert view.rounds[0]["loss"] != view.rounds[1]["loss"]
 
 
-def dropping() -> nn.Module:
+def dropout_encoder() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 8), nn.Dropout())
 
 
-def test_runs_in_threads_give_what_they_give_one_after_the_other() -> None:
-    """They draw from the generators of the process."""
+def test_runs_in_threads_are_bit_identical_to_sequential_runs() -> None:
+    """All runs use the global generators of the process."""
 
-    def trained(seed: int) -> Any:
-        return moonfl.federate(dropping, PARTIES, seed=seed, **QUICK).models
+    def models(seed: int) -> Any:
+        return moonfl.federate(dropout_encoder, PARTIES, seed=seed, **QUICK).models
 
     with ThreadPoolExecutor(3) as pool:
-        together = [*pool.map(trained, range(3))]
-    assert all(same(trained(seed), found) for seed, found in enumerate(together))
+        parallel = [*pool.map(models, range(3))]
+    assert all(same(models(seed), result) for seed, result in enumerate(parallel))
 
 
-WRONG = [
+INVALID = [
     ({"parties": []}, "there are no parties"),
     ({"parties": {"a": ([], [])}}, "party a has no samples"),
     ({"parties": {"a\n": clusters(9, 0)}}, "a party has the name"),
-    ({"model": Both().requires_grad_(False)}, "has no trainable parameter"),
+    ({"model": FullModel().requires_grad_(False)}, "has no trainable parameter"),
     ({"parties": [np.zeros((3, 2))]}, "party 0 must be \\(x, y\\) or a torch dataset, got ndarray"),
     (
         {"parties": {"a": clusters(9, 0), "b": (np.zeros((4, 7)), np.zeros(4, int))}},
@@ -484,7 +490,10 @@ WRONG = [
         {"parties": [Pairs([(torch.zeros(5), torch.eye(3)[0])] * 3)]},
         r"party 0: x .3, 5. and y .3, 3. must be",
     ),
-    ({"parties": [Endless()]}, "must have a length and return samples by index; Endless does not"),
+    (
+        {"parties": [WithoutLength()]},
+        "must have a length and return samples by index; WithoutLength does not",
+    ),
     ({"parties": [Stream()]}, "must have a length and return samples by index; Stream does not"),
     (
         {"parties": [(np.ma.masked_greater(clusters(9, 0)[0], 1100), clusters(9, 0)[1])]},
@@ -505,16 +514,19 @@ WRONG = [
         "BatchNorm 'encoder.1' has no running statistics",
     ),
     (
-        {"model": lambda: Words(sparse=True), "parties": made((5,), np.int64)},
+        {"model": lambda: WordVectors(sparse=True), "parties": random_parties((5,), np.int64)},
         "'encoder.table' has sparse gradients",
     ),
     ({"batch_size": 10**19}, "batch_size must be an integer >= 1 and <= 2147483647, got 1"),
     (
-        {"parties": made((1, 4, 4), np.uint8), "test": made((1, 4, 4), np.float32)[0]},
+        {
+            "parties": random_parties((1, 4, 4), np.uint8),
+            "test": random_parties((1, 4, 4), np.float32)[0],
+        },
         "the test set has samples of type float32, party 0 of uint8",
     ),
     (
-        {"parties": [*made((1, 4, 4), np.uint8), *made((1, 4, 4), np.float32)]},
+        {"parties": [*random_parties((1, 4, 4), np.uint8), *random_parties((1, 4, 4), np.float32)]},
         "party 2 has samples of type float32, party 0 of uint8",
     ),
     (
@@ -537,22 +549,25 @@ WRONG = [
     ({"previous": True}, "previous=True needs resume=True"),
     ({"out": "run", "resume": True, "force": True}, "use one of them"),
     (
-        {"model": Both, "standardise": True},
+        {"model": FullModel, "standardise": True},
         "a model that returns .z, logits. itself receives samples unchanged",
     ),
-    ({"model": Extra}, "has _extra_state, which is not a tensor"),
-    ({"model": Extra()}, "has _extra_state, which is not a tensor"),
+    ({"model": ExtraState}, "has _extra_state, which is not a tensor"),
+    ({"model": ExtraState()}, "has _extra_state, which is not a tensor"),
     (
-        {"model": nn.Sequential(Uncopied())},
-        "cannot be copied: RuntimeError: only one of me",
+        {"model": nn.Sequential(Uncopyable())},
+        "cannot be copied: RuntimeError: copies are not allowed",
     ),
     ({"parties": [(torch.zeros(4, 5, dtype=torch.bfloat16), [0, 1, 0, 1])]}, "party 0: .*BFloat16"),
-    ({"algorithm": "test_federate:Needs"}, "algorithm.much has no default and must be set"),
-    ({"model": "mlp", "parties": made((8, 9, 3), np.uint8)}, "has its channels last"),
+    (
+        {"algorithm": "test_federate:WithoutDefault"},
+        "algorithm.factor has no default and must be set",
+    ),
+    ({"model": "mlp", "parties": random_parties((8, 9, 3), np.uint8)}, "has its channels last"),
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), WRONG, ids=[message for _, message in WRONG])
+@pytest.mark.parametrize(("change", "message"), INVALID, ids=[message for _, message in INVALID])
 def test_wrong_input_gets_a_clear_message(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         moonfl.federate(**({"model": encoder, "parties": PARTIES} | QUICK | change))
@@ -569,17 +584,19 @@ SHAPES: dict[str, tuple[tuple[int, ...], type]] = {
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_every_encoder_with_every_method(
+def test_every_encoder_with_every_algorithm(
     encoder: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ResNets an eighth as wide: the same blocks; test_cli.py trains a whole one."""
-    whole = resnet.conv_bn
-    monkeypatch.setattr(
-        resnet, "conv_bn", lambda i, o, *more: whole(i if i < 64 else i // 8, o // 8, *more)
-    )
+    """Train one round. ResNets have an eighth of their channels; test_cli.py trains a full one."""
+    conv_bn = resnet.conv_bn
+
+    def narrow(inputs: int, outputs: int, *args: Any) -> Any:
+        return conv_bn(inputs if inputs < 64 else inputs // 8, outputs // 8, *args)
+
+    monkeypatch.setattr(resnet, "conv_bn", narrow)
     result = moonfl.federate(
         encoder,
-        made(*SHAPES[encoder]),
+        random_parties(*SHAPES[encoder]),
         algorithm=algorithm,
         rounds=1,
         epochs=1,
@@ -590,28 +607,27 @@ def test_every_encoder_with_every_method(
     assert np.isfinite(result.rounds[0]["loss"])
 
 
-def test_signals_with_time_first_or_last_are_the_same_to_the_cnn() -> None:
-    parties = made((3, 24), np.float64)
-    turned = [(x.transpose(0, 2, 1), y) for x, y in parties]
-    first, other = (moonfl.federate("cnn1d", of, **QUICK) for of in (parties, turned))
-    assert [fact["loss"] for fact in first.rounds] == pytest.approx(
-        [fact["loss"] for fact in other.rounds], rel=1e-5
-    )
+def test_the_cnn_accepts_signals_with_time_first_or_last() -> None:
+    parties = random_parties((3, 24), np.float64)
+    transposed = [(x.transpose(0, 2, 1), y) for x, y in parties]
+    losses = [record.loss for record in moonfl.federate("cnn1d", parties, **QUICK).rounds]
+    result = moonfl.federate("cnn1d", transposed, **QUICK)
+    assert losses == pytest.approx([record.loss for record in result.rounds], rel=1e-5)
 
 
-def test_given_data_cannot_be_read_again() -> None:
+def test_user_supplied_data_cannot_be_read_again() -> None:
     with pytest.raises(InputError, match=r"passed to moonfl\.federate"):
         make_task(Experiment(dataset="given"))
 
 
-def test_labels_of_two_kinds_do_not_mix() -> None:
-    """A 1 and a "1" would be two classes."""
+def test_string_and_integer_labels_are_not_mixed() -> None:
+    """The integer 1 and the string "1" would be two classes."""
     x = np.zeros((2, 3), dtype=np.float32)
     with pytest.raises(InputError, match="some labels are strings and others are numbers"):
         moonfl.federate("mlp", [(x, np.array([1, 1])), (x, np.array(["1", "2"]))], rounds=1)
 
 
-def test_a_classifier_does_not_silently_get_a_head(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_classifier_that_gets_a_head_prints_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     classifier = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
     moonfl.federate(classifier, PARTIES, rounds=1, epochs=1, workers=1)
     assert "returns 3 values per sample, one per class" in capsys.readouterr().err

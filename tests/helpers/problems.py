@@ -80,7 +80,9 @@ def quadratics(curvatures: list[float], centres: list[float], sizes: list[int]) 
     for a, b, n in zip(curvatures, centres, sizes, strict=True):
         x = torch.tensor([a, b]).repeat(n, 1).view(n, 1, 1, 2)
         parties.append(Examples(x, torch.zeros(n, dtype=torch.long)))
-    return Quadratics(Point, parties, parties[0], AS_STORED, batch_norm=False)
+    return Quadratics(
+        build=Point, parties=parties, test=parties[0], preparation=AS_STORED, batch_norm=False
+    )
 
 
 def gaussians(
@@ -104,7 +106,13 @@ def gaussians(
         )
 
     parties = [examples(n, i) for i, n in enumerate(sizes)]
-    return Task(build, parties, examples(50, 0), AS_STORED, batch_norm)
+    return Task(
+        build=build,
+        parties=parties,
+        test=examples(50, 0),
+        preparation=AS_STORED,
+        batch_norm=batch_norm,
+    )
 
 
 def with_algorithm(exp: Experiment, algorithm: str | FedAvg) -> Experiment:

@@ -1,4 +1,4 @@
-"""What a report wants to know of the last models."""
+"""The analysis of the final models: t-SNE, collapsed models and names of models."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,8 @@ from moonfl.runs.analysis import tsne
 from moonfl.types import Params, Server
 
 
-def test_tsne_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more, a dozen points take minutes where other programs keep the cores busy."""
+def test_tsne_uses_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more threads, a dozen points take minutes while other programs use the cores."""
     threads: list[int] = []
 
     def fit(self: TSNE, z: Any) -> Any:
@@ -41,26 +41,29 @@ def test_tsne_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         np.zeros((3, 4)),
     ],
 )
-def test_where_nothing_varies_there_is_nothing_to_lay_out(z: NDArray[np.float64]) -> None:
+def test_tsne_of_constant_non_finite_or_few_points_is_zero(z: NDArray[np.float64]) -> None:
     assert tsne(z.astype(np.float32)) == [(0.0, 0.0)] * len(z)
 
 
-def test_one_dimension_and_two_points_are_laid_out() -> None:
-    one, two = np.arange(40.0)[:, None], np.repeat(np.eye(2, 5), 20, axis=0)
-    for z in (one, two, two * 1e-30):
+def test_tsne_of_one_dimension_and_of_two_distinct_points() -> None:
+    one_dimension = np.arange(40.0)[:, None]
+    two_points = np.repeat(np.eye(2, 5), 20, axis=0)
+    for z in (one_dimension, two_points, two_points * 1e-30):
         points = np.array(tsne(z.astype(np.float32)))
         assert np.isfinite(points).all()
         assert np.ptp(points) > 0
 
 
-def test_a_collapsed_network_ends_its_run(tmp_path: Path) -> None:
-    """All units dead: z is the same for every sample."""
+def test_a_run_with_a_collapsed_network_finishes(tmp_path: Path) -> None:
+    """All units are dead, so z is the same for every sample."""
     exp = Experiment(algorithm=FedAvg(), parties=3, rounds=2, epochs=3, lr=1.0, head=False)
     assert len(moonfl.run(exp, tmp_path / "run", workers=1).rounds) == 2
 
 
 @dataclass(frozen=True)
-class Named(FedAvg):
+class NamedModels(FedAvg):
+    """An algorithm that returns models with these names."""
+
     names: str = ""
 
     def deployed(self, server: Server) -> dict[str, Params]:
@@ -68,10 +71,11 @@ class Named(FedAvg):
 
 
 @pytest.mark.parametrize("names", [("averaged",), ("global", "party0"), ("party0", "party1")])
-def test_models_that_reports_do_not_know_are_refused_in_the_first_round(
+def test_unknown_names_of_models_are_refused_in_the_first_round(
     names: tuple[str, ...], tmp_path: Path
 ) -> None:
-    exp = Experiment(algorithm=Named(", ".join(names)), parties=3, rounds=2, epochs=1)
-    with pytest.raises(InputError, match=f"of Named returns {', '.join(names)}; it must return"):
+    exp = Experiment(algorithm=NamedModels(", ".join(names)), parties=3, rounds=2, epochs=1)
+    message = f"of NamedModels returns {', '.join(names)}; it must return"
+    with pytest.raises(InputError, match=message):
         moonfl.run(exp, tmp_path / "run", workers=1)
     assert not (tmp_path / "run" / "rounds.jsonl").read_text()

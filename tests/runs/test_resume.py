@@ -1,4 +1,4 @@
-"""A run that ended at any moment, in any way, goes on to the bits of one that did not."""
+"""Resume of interrupted runs: results are bit-identical to those of uninterrupted runs."""
 
 import fcntl
 import json
@@ -39,7 +39,7 @@ QUICK = Experiment(
 
 
 def start(exp: Experiment, out: Path, rounds: int) -> None:
-    """The first rounds of a run, and then no more."""
+    """Run the first rounds of an experiment and interrupt it."""
     with pytest.raises(StopError):
         moonfl.run(exp, out, workers=1, watch=stop_after(rounds))
 
@@ -47,7 +47,7 @@ def start(exp: Experiment, out: Path, rounds: int) -> None:
 @pytest.mark.parametrize(
     "algorithm", [*(name for name in ALGORITHMS if name != "solo"), MOON(mu=1, negatives=3)]
 )
-def test_every_method_goes_on_to_the_same_bits(algorithm, tmp_path: Path) -> None:
+def test_every_algorithm_resumes_bit_identically(algorithm, tmp_path: Path) -> None:
     exp = with_algorithm(replace(QUICK, rounds=5), algorithm)
     start(exp, tmp_path / "run", 3)
     resumed = moonfl.resume(tmp_path / "run", workers=2, state_memory=0)
@@ -55,80 +55,72 @@ def test_every_method_goes_on_to_the_same_bits(algorithm, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_every_server_step_goes_on_to_the_same_bits(server: str, tmp_path: Path) -> None:
+def test_every_server_optimizer_resumes_bit_identically(server: str, tmp_path: Path) -> None:
     exp = replace(QUICK, server=SERVERS[server]())
     start(exp, tmp_path / "run", 2)
-    assert same(
-        results_of(moonfl.resume(tmp_path / "run", workers=1)),
-        results_of(moonfl.run(exp, workers=1)),
-    )
+    resumed = moonfl.resume(tmp_path / "run", workers=1)
+    assert same(results_of(resumed), results_of(moonfl.run(exp, workers=1)))
 
 
-def test_a_finished_run_is_read(tmp_path: Path) -> None:
-    done = moonfl.run(QUICK, tmp_path / "run", workers=1)
+def test_resume_of_a_finished_run_reads_its_result(tmp_path: Path) -> None:
+    expected = moonfl.run(QUICK, tmp_path / "run", workers=1)
     before = (tmp_path / "run" / "rounds.jsonl").read_text()
-    again = moonfl.resume(tmp_path / "run")
-    assert same(results_of(again), results_of(done))
+    result = moonfl.resume(tmp_path / "run")
+    assert same(results_of(result), results_of(expected))
     assert (tmp_path / "run" / "rounds.jsonl").read_text() == before
 
 
-def test_solo_is_read(tmp_path: Path) -> None:
+def test_resume_of_a_finished_solo_run_reads_its_result(tmp_path: Path) -> None:
     exp = replace(with_algorithm(QUICK, "solo"), sample_fraction=1.0)
-    done = moonfl.run(exp, tmp_path / "run", workers=1)
-    assert same(results_of(moonfl.resume(tmp_path / "run")), results_of(done))
+    expected = moonfl.run(exp, tmp_path / "run", workers=1)
+    assert same(results_of(moonfl.resume(tmp_path / "run")), results_of(expected))
 
 
 def build_faults(folder: Path) -> Path:
+    """Compile faults.c and return the path of the library."""
+    source = TESTS / "helpers" / "faults.c"
     library = folder / "faults.so"
-    subprocess.run(
-        [
-            "gcc",
-            "-shared",
-            "-fPIC",
-            "-O1",
-            "-Wall",
-            str(TESTS / "helpers" / "faults.c"),
-            "-o",
-            str(library),
-        ],
-        check=True,
-    )
+    options = ["-shared", "-fPIC", "-O1", "-Wall", "-o", str(library)]
+    subprocess.run(["gcc", *options, str(source)], check=True)
     return library
 
 
 @pytest.mark.parametrize("fault", ["kill", "full"])
-def test_the_end_at_every_write_fsync_and_rename(fault: str, tmp_path: Path) -> None:
-    """kill: kill -9 in the middle of each of them. full: the disk is full from there on, and then has room again.
+def test_an_interruption_at_every_write_fsync_and_rename(fault: str, tmp_path: Path) -> None:
+    """Interrupt `run`, `run --force`, `resume` and `resume --previous` by each fault, then resume.
 
-    In a run, one with the pool, one over another by force, a resumed one, and one that goes back a checkpoint.
+    kill: the process gets SIGKILL during the call. full: the disk is full from this call on, and
+    has space again before the run is resumed.
     """
-    library, folder = build_faults(tmp_path), tmp_path / "runs"
+    library = build_faults(tmp_path)
+    folder = tmp_path / "runs"
     folder.mkdir()
-    words = [sys.executable, "-m", "helpers.fault_injection", str(library), str(folder), fault]
-    done = subprocess.run(
-        words,
+    command = [sys.executable, "-m", "helpers.fault_injection", str(library), str(folder), fault]
+    process = subprocess.run(
+        command,
         cwd=TESTS,
         env=os.environ | {"LD_PRELOAD": str(library)},
         capture_output=True,
         text=True,
         timeout=900,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    places = json.loads(done.stdout)
-    assert places.keys() == {
+    assert process.returncode == 0, process.stderr[-2000:]
+    writes = json.loads(process.stdout)
+    assert writes.keys() == {
         "run",
         "run with the pool",
         "run --force",
         "resume",
         "resume --previous",
     }
-    assert min(places.values()) > 20
-    assert places["run"] > 40
+    assert min(writes.values()) > 20
+    assert writes["run"] > 40
 
 
-def moonfl_process(*words: str, cwd: Path) -> subprocess.Popen[str]:
+def start_moonfl(*args: str, cwd: Path) -> subprocess.Popen[str]:
+    """Start a moonfl command as a new process that SIGINT interrupts."""
     return interruptible(
-        [sys.executable, "-m", "moonfl", *words],
+        [sys.executable, "-m", "moonfl", *args],
         cwd=cwd,
         text=True,
         stdout=subprocess.PIPE,
@@ -141,28 +133,34 @@ LONG = ["parties=4", "rounds=16", "epochs=2", "batch_size=32", "mu=1"]
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """Return the server of an uninterrupted run of LONG."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     assert main(["run", *LONG, "--out", str(folder / "run"), "--workers", "1"]) == 0
     return load_file(folder / "run" / "checkpoint" / "server-16.safetensors")
 
 
 @pytest.mark.parametrize("trial", range(4))
-def test_twenty_kills_at_random_moments(
+def test_twenty_kills_at_random_times(
     trial: int, uninterrupted: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
-    """Five kills of a whole run with its pool, four times, each time resumed."""
-    moments, kills, number = random.Random(trial), 0, 1
+    """Kill a run with its pool five times and resume it each time, in four trials.
+
+    On a fast machine a run may finish before five kills. Then another run starts.
+    """
+    rng = random.Random(trial)
+    kills = 0
+    number = 1
     finished = False
     while not finished:
         out = tmp_path / f"run{number}"
-        words = ["resume", out.name] if out.exists() else ["run", *LONG, "--out", out.name]
+        args = ["resume", out.name] if out.exists() else ["run", *LONG, "--out", out.name]
         before = progress(out)
-        process = start_command(tmp_path, *words, "--workers", "2")
+        process = start_command(tmp_path, *args, "--workers", "2")
         if kills < 5:
             deadline = time.monotonic() + 60
             while process.is_alive() and progress(out) == before and time.monotonic() < deadline:
                 time.sleep(0.01)
-            time.sleep(moments.uniform(0, 0.4))
+            time.sleep(rng.uniform(0, 0.4))
             process.kill()
         process.join(timeout=300)
         if process.exitcode == -signal.SIGKILL:
@@ -172,26 +170,27 @@ def test_twenty_kills_at_random_moments(
         assert same(load_file(out / "checkpoint" / "server-16.safetensors"), uninterrupted)
         assert progress(out) == 16
         finished = kills == 5
-        number += 1  # a fast machine got to the end before five kills: another run
+        number += 1
 
 
 def progress(directory: Path) -> int:
-    """Rounds recorded."""
+    """Return the number of recorded rounds."""
     path = directory / "rounds.jsonl"
     return path.read_text().count("\n") if path.exists() else 0
 
 
 def change_json(path: Path, **changes: object) -> None:
+    """Change keys of a JSON file."""
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def cut_index(folder: Path) -> str:
+def truncate_index(folder: Path) -> str:
     path = folder / "round-3.json"
     path.write_bytes(path.read_bytes()[:-20])
     return "round-3.json is damaged"
 
 
-def flip_server(folder: Path) -> str:
+def flip_bit_of_server(folder: Path) -> str:
     path = folder / "server-3.safetensors"
     data = bytearray(path.read_bytes())
     data[-5] ^= 1
@@ -199,76 +198,83 @@ def flip_server(folder: Path) -> str:
     return "server-3.safetensors is damaged"
 
 
-def cut_party(folder: Path) -> str:
+def truncate_party(folder: Path) -> str:
     path = next(folder.glob("party-*-round-2.safetensors"))
     path.write_bytes(path.read_bytes()[:100])
     return f"{path.name} is damaged"
 
 
-def lose_party(folder: Path) -> str:
+def remove_party(folder: Path) -> str:
     path = next(folder.glob("party-*-round-2.safetensors"))
     path.unlink()
     return f"{path.name} cannot be read"
 
 
-def newer_format(folder: Path) -> str:
+def use_newer_format(folder: Path) -> str:
     change_json(folder / "round-3.json", format=99)
     return "format 99; this version of moonfl reads format 1"
 
 
-def foreign(folder: Path) -> str:
+def change_experiment(folder: Path) -> str:
     change_json(folder / "round-3.json", experiment="another")
     return "belongs to another experiment"
 
 
-def not_an_index(folder: Path) -> str:
+def replace_index(folder: Path) -> str:
     (folder / "round-3.json").write_text('{"format": 1, "experiment": 3, "parties": 7}')
     return "round-3.json"
 
 
 @pytest.mark.parametrize(
     "damage",
-    [cut_index, flip_server, cut_party, lose_party, newer_format, foreign, not_an_index],
-    ids=lambda f: f.__name__,
+    [
+        truncate_index,
+        flip_bit_of_server,
+        truncate_party,
+        remove_party,
+        use_newer_format,
+        change_experiment,
+        replace_index,
+    ],
+    ids=lambda function: function.__name__,
 )
-def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_good(
+def test_a_damaged_checkpoint_is_refused_and_the_previous_one_can_be_resumed(
     damage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
     start(QUICK, out, 3)
     message = damage(out / "checkpoint")
-    facts = (out / "rounds.jsonl").read_text()
+    records = (out / "rounds.jsonl").read_text()
     assert main(["resume", str(out)]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert f"`moonfl resume {out} --previous` resumes from the previous checkpoint" in err
-    assert (out / "rounds.jsonl").read_text() == facts
+    assert (out / "rounds.jsonl").read_text() == records
     resumed = moonfl.resume(out, previous=True, workers=1)
     assert same(results_of(resumed), results_of(moonfl.run(QUICK, workers=1)))
 
 
-def test_both_damaged_says_how_to_start_again(
+def test_the_message_for_two_damaged_checkpoints_says_how_to_start_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    start(QUICK, out, 3)
+    for path in (out / "checkpoint").glob("round-*.json"):
+        path.write_text("{}")
+    assert main(["resume", str(out), "--previous"]) == 2
+    toml = str(out / "experiment.toml")
+    err = capsys.readouterr().err
+    assert f"`moonfl run {toml} --out {out} --force` starts the run again" in err
+    assert main(["run", toml, "--out", str(out), "--force", "--workers", "1"]) == 0
+
+
+def test_a_run_that_cannot_be_resumed_gets_a_clear_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start(QUICK, tmp_path / "run", 3)
-    for path in (tmp_path / "run" / "checkpoint").glob("round-*.json"):
-        path.write_text("{}")
-    assert main(["resume", str(tmp_path / "run"), "--previous"]) == 2
-    out = tmp_path / "run"
-    assert (
-        f"`moonfl run {out / 'experiment.toml'} --out {out} --force` starts the run again"
-        in capsys.readouterr().err
-    )
-    assert (
-        main(["run", str(out / "experiment.toml"), "--out", str(out), "--force", "--workers", "1"])
-        == 0
-    )
 
-
-def test_what_cannot_be_resumed_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    start(QUICK, tmp_path / "run", 3)
-
-    def refused(change, message: str) -> None:
+    def check(change, message: str) -> None:
+        """Check that resume of a changed copy fails with a message."""
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "run", copy)
         change(copy)
@@ -276,24 +282,22 @@ def test_what_cannot_be_resumed_is_told(tmp_path: Path, capsys: pytest.CaptureFi
         assert message in capsys.readouterr().err
         shutil.rmtree(copy)
 
-    refused(lambda d: (d / "experiment.toml").unlink(), "holds no run")
-    refused(lambda d: (d / "experiment.toml").write_text("rounds = 'x'"), "experiment.toml")
-    refused(
+    check(lambda d: (d / "experiment.toml").unlink(), "holds no run")
+    check(lambda d: (d / "experiment.toml").write_text("rounds = 'x'"), "experiment.toml")
+    check(
         lambda d: (d / "rounds.jsonl").write_text(""),
         "does not have the 3 rounds of the checkpoint",
     )
-    refused(
+    check(
         lambda d: (d / "rounds.jsonl").write_text("[]\n[]\n[]\n"),
         "rounds.jsonl is missing or damaged",
     )
-    refused(lambda d: (d / "partition.json").unlink(), "partition.json")
-    refused(
+    check(lambda d: (d / "partition.json").unlink(), "partition.json")
+    check(
         lambda d: change_json(d / "partition.json", sha256="other"),
         "the data of digits have changed since",
     )
-    refused(
-        lambda d: [p.unlink() for p in (d / "checkpoint").glob("round-*")], "holds no checkpoint"
-    )
+    check(lambda d: [p.unlink() for p in (d / "checkpoint").glob("round-*")], "holds no checkpoint")
 
 
 def test_a_run_directory_in_use_is_locked(
@@ -303,21 +307,21 @@ def test_a_run_directory_in_use_is_locked(
     descriptor = os.open(tmp_path / "run", os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
-        for words in (
+        for args in (
             ["resume", str(tmp_path / "run")],
             ["run", "rounds=1", "--force", "--out", str(tmp_path / "run")],
         ):
-            assert main(words) == 2
+            assert main(args) == 2
             assert "is in use by another run" in capsys.readouterr().err
     finally:
         os.close(descriptor)
     assert moonfl.resume(tmp_path / "run", workers=1).rounds[-1]["round"] == 4
 
 
-def test_the_lock_ends_with_the_run_whatever_was_forked_in_it(tmp_path: Path) -> None:
+def test_a_forked_process_does_not_extend_the_lock(tmp_path: Path) -> None:
     children = []
 
-    def fork(fact: Any) -> None:
+    def fork(record: Any) -> None:
         children.append(os.fork())
         if children[-1] == 0:
             try:
@@ -334,8 +338,8 @@ def test_the_lock_ends_with_the_run_whatever_was_forked_in_it(tmp_path: Path) ->
             os.waitpid(child, 0)
 
 
-def test_ctrl_c_tells_how_to_go_on(tmp_path: Path) -> None:
-    process = moonfl_process("run", "rounds=100000", "epochs=1", "--out", "run", cwd=tmp_path)
+def test_the_message_after_ctrl_c_says_how_to_resume(tmp_path: Path) -> None:
+    process = start_moonfl("run", "rounds=100000", "epochs=1", "--out", "run", cwd=tmp_path)
     while progress(tmp_path / "run") < 2:
         assert process.poll() is None
         time.sleep(0.05)
@@ -343,13 +347,11 @@ def test_ctrl_c_tells_how_to_go_on(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert (
-        err.splitlines()[-1]
-        == "moonfl: interrupted; `moonfl resume run` resumes from the last finished round"
-    )
+    message = "moonfl: interrupted; `moonfl resume run` resumes from the last finished round"
+    assert err.splitlines()[-1] == message
 
 
-def test_another_version_is_told_and_noted(
+def test_another_version_is_reported_and_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start(QUICK, tmp_path / "run", 2)
@@ -357,50 +359,52 @@ def test_another_version_is_told_and_noted(
     path.write_text(path.read_text().replace(f'torch = "{torch.__version__}"', 'torch = "1.0"'))
     moonfl.resume(tmp_path / "run", workers=1)
     assert "torch 1.0 is now" in capsys.readouterr().err
-    noted = tomllib.loads(path.read_text())["versions"]
-    assert (noted["torch"], noted["torch from round 3"]) == ("1.0", torch.__version__)
+    versions = tomllib.loads(path.read_text())["versions"]
+    assert (versions["torch"], versions["torch from round 3"]) == ("1.0", torch.__version__)
     assert "choices" in tomllib.loads(path.read_text())
     moonfl.resume(tmp_path / "run", workers=1)
     assert "is now" not in capsys.readouterr().err
 
 
-def test_a_folder_of_somebody_elses_is_left_alone(
+def test_a_folder_that_is_not_a_run_is_unchanged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "project" / "checkpoint").mkdir(parents=True)
-    (tmp_path / "project" / "checkpoint" / "model.pt").write_text("precious")
+    (tmp_path / "project" / "checkpoint" / "model.pt").write_text("content")
     assert main(["run", "rounds=1", "--out", str(tmp_path / "project")]) == 2
     assert "already holds a run" in capsys.readouterr().err
-    assert (tmp_path / "project" / "checkpoint" / "model.pt").read_text() == "precious"
+    assert (tmp_path / "project" / "checkpoint" / "model.pt").read_text() == "content"
 
 
-def test_the_data_may_have_moved(tmp_path: Path) -> None:
+def test_resume_with_another_data_dir(tmp_path: Path) -> None:
     start(QUICK, tmp_path / "run", 2)
     resumed = moonfl.resume(tmp_path / "run", data_dir=str(tmp_path), workers=1)
     assert same(results_of(resumed), results_of(moonfl.run(QUICK, workers=1)))
 
 
-def test_a_kill_in_the_middle_of_going_back(
+def test_an_interruption_of_resume_previous(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--previous removes the newer checkpoint first and cuts the facts then; ended between, it still goes on."""
+    """--previous removes the newer checkpoint before it truncates the round records.
+
+    A run that is interrupted between the two can be resumed.
+    """
     start(QUICK, tmp_path / "run", 3)
     with monkeypatch.context() as patch:
         patch.setattr("moonfl.runs.directory.write_atomically", stop)
         with pytest.raises(StopError):
             moonfl.resume(tmp_path / "run", previous=True, workers=1)
-    assert same(
-        results_of(moonfl.resume(tmp_path / "run", workers=1)),
-        results_of(moonfl.run(QUICK, workers=1)),
-    )
+    resumed = moonfl.resume(tmp_path / "run", workers=1)
+    assert same(results_of(resumed), results_of(moonfl.run(QUICK, workers=1)))
 
 
 def stop(*args: object) -> None:
+    """Interrupt a function that is patched."""
     raise StopError
 
 
 def test_solo_with_a_party_that_cannot_train(tmp_path: Path) -> None:
-    """A single sample and BatchNorm: that party has no model, and the rest of the run is kept."""
+    """A party with a single sample and BatchNorm has no model; the others are recorded."""
     exp = Experiment(parties=4, epochs=1, rounds=1, algorithm=moonfl.Solo())
     task = replace(gaussians((40, 1, 20, 33), batch_norm=True), classes=("a", "b", "c"))
     result = moonfl.run(exp, tmp_path / "run", workers=2, task=task)
@@ -409,7 +413,7 @@ def test_solo_with_a_party_that_cannot_train(tmp_path: Path) -> None:
     assert [party["party"] for party in final["parties"]] == [0, 2, 3]
 
 
-def test_only_two_checkpoints_are_kept(tmp_path: Path) -> None:
+def test_the_newest_two_checkpoints_are_stored(tmp_path: Path) -> None:
     moonfl.run(replace(QUICK, sample_fraction=1.0, rounds=6), tmp_path / "run", workers=1)
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoint").iterdir())
     parties = [f"party-{i}-round-{t}.safetensors" for i in range(4) for t in (4, 5)]
@@ -422,44 +426,42 @@ def test_only_two_checkpoints_are_kept(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_that_diverges_leaves_why(tmp_path: Path) -> None:
-    """And so does one that is resumed; going on, it takes the note of the last time away."""
-    wild = replace(QUICK, lr=1e4)
-    for attempt in (moonfl.run, moonfl.resume):
-        with pytest.raises(DivergenceError) as caught:
-            attempt(*([wild] if attempt is moonfl.run else []), tmp_path / "run", workers=1)
-        assert (tmp_path / "run" / "diverged.txt").read_text() == f"{caught.value}\n"
+def test_the_reason_of_a_divergence_is_recorded(tmp_path: Path) -> None:
+    """`run` and `resume` write diverged.txt, and a later resume removes it."""
+    out = tmp_path / "run"
+    with pytest.raises(DivergenceError) as error:
+        moonfl.run(replace(QUICK, lr=1e4), out, workers=1)
+    assert (out / "diverged.txt").read_text() == f"{error.value}\n"
+    with pytest.raises(DivergenceError) as error:
+        moonfl.resume(out, workers=1)
+    assert (out / "diverged.txt").read_text() == f"{error.value}\n"
     start(QUICK, tmp_path / "other", 2)
-    (tmp_path / "other" / "diverged.txt").write_text("once")
+    (tmp_path / "other" / "diverged.txt").write_text("an earlier divergence")
     moonfl.resume(tmp_path / "other", workers=1)
     assert not (tmp_path / "other" / "diverged.txt").exists()
 
 
-def test_force_over_a_checkpoint_folder_that_is_a_link(tmp_path: Path) -> None:
-    """As to a larger disk: the old run's checkpoints are gone, and the new one's are kept."""
+def test_force_with_a_checkpoint_folder_that_is_a_symbolic_link(tmp_path: Path) -> None:
+    """The link may lead to a larger disk. The old checkpoints are removed, the new ones stored."""
     moonfl.run(QUICK, tmp_path / "run", workers=1)
     (tmp_path / "run" / "checkpoint").rename(tmp_path / "elsewhere")
     (tmp_path / "run" / "checkpoint").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "run" / "diverged.txt").write_text("the old one")
+    (tmp_path / "run" / "diverged.txt").write_text("an old divergence")
+    exp = replace(QUICK, seed=1)
     with pytest.raises(StopError):
-        moonfl.run(
-            replace(QUICK, seed=1), tmp_path / "run", force=True, workers=1, watch=stop_after(2)
-        )
+        moonfl.run(exp, tmp_path / "run", force=True, workers=1, watch=stop_after(2))
     assert not (tmp_path / "run" / "diverged.txt").exists()
     resumed = moonfl.resume(tmp_path / "run", workers=1)
-    assert same(results_of(resumed), results_of(moonfl.run(replace(QUICK, seed=1), workers=1)))
+    assert same(results_of(resumed), results_of(moonfl.run(exp, workers=1)))
 
 
-def test_a_kill_while_a_run_takes_the_place_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From then on the folder is the new run's, for whoever looks next."""
+def test_an_interruption_of_run_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the old run is removed, the directory belongs to the new run."""
     moonfl.run(replace(QUICK, rounds=1), tmp_path / "run", workers=1)
 
     def write(path: Path, text: str) -> None:
-        if (
-            path == tmp_path / "run" / "rounds.jsonl"
-        ):  # when the old run is gone, and the new one is not there
+        # At this write the old run is removed, and the new one does not exist yet.
+        if path == tmp_path / "run" / "rounds.jsonl":
             raise StopError
         write_atomically(path, text)
 
@@ -470,24 +472,24 @@ def test_a_kill_while_a_run_takes_the_place_of_another(
     assert not (tmp_path / "run" / "experiment.toml").exists()
     assert is_being_replaced(tmp_path / "run")
     assert main(["resume", str(tmp_path / "run"), "--workers", "1"]) == 0
-    assert same(
-        results_of(moonfl.resume(tmp_path / "run")), results_of(moonfl.run(QUICK, workers=1))
-    )
+    resumed = moonfl.resume(tmp_path / "run")
+    assert same(results_of(resumed), results_of(moonfl.run(QUICK, workers=1)))
 
 
-def test_a_finished_run_is_read_without_a_write(tmp_path: Path) -> None:
-    """So it may be on a medium that takes none."""
-    done = moonfl.run(QUICK, tmp_path / "run", workers=1)
-    there = [tmp_path / "run", *(tmp_path / "run").rglob("*")]
-    before = {path: path.stat().st_mtime_ns for path in there}
-    assert same(results_of(moonfl.resume(tmp_path / "run")), results_of(done))
-    assert {path: path.stat().st_mtime_ns for path in there} == before
+def test_resume_of_a_finished_run_does_not_write(tmp_path: Path) -> None:
+    """A finished run may be on a read-only medium."""
+    expected = moonfl.run(QUICK, tmp_path / "run", workers=1)
+    paths = [tmp_path / "run", *(tmp_path / "run").rglob("*")]
+    before = {path: path.stat().st_mtime_ns for path in paths}
+    assert same(results_of(moonfl.resume(tmp_path / "run")), results_of(expected))
+    assert {path: path.stat().st_mtime_ns for path in paths} == before
 
 
 def sweep(seed: int) -> float:
+    """Return the accuracy of a run with two workers."""
     return moonfl.run(replace(QUICK, rounds=1, seed=seed), workers=2).accuracy
 
 
-def test_a_sweep_by_processes_that_may_have_no_children() -> None:
+def test_a_sweep_in_daemonic_processes() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.map(sweep, [0]) == [sweep(0)]

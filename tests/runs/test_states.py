@@ -26,6 +26,7 @@ from moonfl.types import Mean, Server, Update
 
 
 def state(value: float) -> dict[str, dict[str, torch.Tensor]]:
+    """Return a state with a tensor of this value and an integer."""
     return {"prev0": {"w": torch.full((100,), value), "n": torch.tensor(3)}}
 
 
@@ -37,7 +38,7 @@ def test_the_store_keeps_the_two_newest_states(budget: int) -> None:
             states.save(1, t, state(t))
         assert same(states.load(1, before=4), state(3))
         assert same(states.load(1, before=3), state(2))  # where round 3 started
-        assert states.load(1, before=2) is None  # older states are dropped
+        assert states.load(1, before=2) is None  # older states are removed
         states.save(1, 3, state(9))
         assert same(states.load(1, before=4), state(9))
         assert same(states.load(1, before=3), state(2))
@@ -64,6 +65,7 @@ def test_a_tensor_file_is_complete_and_leaves_no_temporary_file(tmp_path: Path) 
 
 
 def unusual_state() -> dict[str, dict[str, torch.Tensor]]:
+    """Return a state with shared memory, views, empty tensors and a slash in a label."""
     w = torch.arange(12.0).view(3, 4)
     return {
         "a/b": {"w": w, "same": w},
@@ -138,14 +140,14 @@ print(*peaks[:2])
 
 def test_states_above_the_budget_are_not_in_memory() -> None:
     """The 30 previous models of 5 MB each are in memory, if the budget allows it, or on disk."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", MANY_PARTIES],
         capture_output=True,
         text=True,
         check=True,
         timeout=300,
     )
-    on_disk, in_memory = map(int, done.stdout.split())
+    on_disk, in_memory = map(int, process.stdout.split())
     assert in_memory - on_disk > 1.5e8
 
 
@@ -202,20 +204,20 @@ def test_old_temporary_folders_of_a_killed_site_are_removed(tmp_path: Path) -> N
 
 
 @dataclass(frozen=True)
-class Keeping(FedAvg):
-    """A method whose server stores the updates, and uses one of them as its model."""
+class StoresUpdates(FedAvg):
+    """An algorithm whose server stores the updates and uses one of them as its model."""
 
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
-        kept = {f"party{u.party}": u.params for u in updates}
-        return replace(
-            server, params=updates[0].params, memory=kept, shared={"first": updates[0].params}
-        )
+        first = updates[0].params
+        memory = {f"party{update.party}": update.params for update in updates}
+        return replace(server, params=first, memory=memory, shared={"first": first})
 
 
 def test_updates_that_the_server_stores_outlive_their_files() -> None:
-    exp, task = with_algorithm(TINY, Keeping()), gaussians()
-    found = [
+    exp = with_algorithm(TINY, StoresUpdates())
+    task = gaussians()
+    on_disk, in_memory = (
         run(exp, task, Embedded(exp, task, States(budget)), MemoryRecorder())
         for budget in (0, 10**9)
-    ]
-    assert same(*found)
+    )
+    assert same(on_disk, in_memory)
