@@ -1,7 +1,6 @@
-"""The description of a run: validated, strict, and the same after a trip through TOML."""
+"""Experiments: validation of settings, overrides, TOML files and fingerprints."""
 
 import dataclasses
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,8 @@ from moonfl.server_optimizers import Adam, Average, Momentum
 def test_toml_round_trip(name: str, tmp_path: Path) -> None:
     exp = PRESETS[name].experiment
     path = tmp_path / "experiment.toml"
-    path.write_text(
-        to_toml(exp, {"versions": {"torch": "2.13.0"}, "choices": {"why": "for people"}})
-    )
+    tables = {"versions": {"torch": "2.13.0"}, "choices": {"why": "for people"}}
+    path.write_text(to_toml(exp, tables))
     assert from_toml(path) == exp
 
 
@@ -33,7 +31,7 @@ def test_overrides() -> None:
     assert (exp.rounds, exp.lr, exp.head, exp.model) == (3, 0.001, False, "simple-cnn")
 
 
-def test_moon_with_fedavgm_is_one_setting() -> None:
+def test_moon_with_fedavgm_is_set_by_the_server_optimizer() -> None:
     exp = override(
         Experiment(),
         ["server.momentum=0.7", "server=momentum", "momentum=0.5", "algorithm=moon", "mu=1"],
@@ -43,7 +41,7 @@ def test_moon_with_fedavgm_is_one_setting() -> None:
     assert exp.momentum == 0.5
 
 
-def test_naming_another_algorithm_takes_its_defaults() -> None:
+def test_another_algorithm_has_its_own_defaults() -> None:
     base = PRESETS["cifar100-moon"].experiment
     assert override(base, ["mu=0.5", "algorithm=fedprox"]).algorithm == FedProx(mu=0.5)
     assert override(base, ["algorithm=fedprox"]).algorithm == FedProx()
@@ -80,13 +78,13 @@ def test_naming_another_algorithm_takes_its_defaults() -> None:
         ("rounds", "'rounds' is not of the form key=value"),
     ],
 )
-def test_wrong_overrides(change: str, message: str) -> None:
+def test_invalid_overrides_get_a_clear_message(change: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         override(Experiment(), [change])
     assert message in str(error.value)
 
 
-def test_a_key_given_twice() -> None:
+def test_a_key_that_is_set_twice_is_refused() -> None:
     with pytest.raises(InputError, match="mu is set twice"):
         override(Experiment(), ["mu=1", "algorithm.mu=2"])
 
@@ -107,18 +105,18 @@ def test_a_key_given_twice() -> None:
         {"dataset": 5},
     ],
 )
-def test_python_is_checked_too(changes: dict) -> None:
+def test_invalid_values_in_python_are_refused(changes: dict) -> None:
     with pytest.raises(InputError):
         Experiment(**changes)
 
 
-def test_whole_numbers_are_numbers() -> None:
+def test_integers_are_converted_to_floats() -> None:
     exp = Experiment(beta=1, algorithm=MOON(mu=1))
     assert isinstance(exp.beta, float)
     assert isinstance(exp.algorithm.mu, float)
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_scalars_of_numpy_are_converted() -> None:
     exp = Experiment(seed=np.int64(1), beta=np.float32(0.5), rounds=np.int8(3))
     assert exp == Experiment(seed=1, beta=0.5, rounds=3)
     assert [type(value) for value in (exp.seed, exp.beta, exp.rounds)] == [int, float, int]
@@ -142,7 +140,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
         ("algorithm = 3", "algorithm"),
     ],
 )
-def test_wrong_files(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_files_get_a_clear_message(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "e.toml"
     path.write_text(text)
     with pytest.raises(InputError) as error:
@@ -151,7 +149,7 @@ def test_wrong_files(tmp_path: Path, text: str, message: str) -> None:
     assert str(path) in str(error.value)
 
 
-def test_short_file(tmp_path: Path) -> None:
+def test_settings_that_a_file_omits_have_their_defaults(tmp_path: Path) -> None:
     path = tmp_path / "e.toml"
     path.write_text("algorithm = 'scaffold'\nrounds = 2\n[server]\nname = 'momentum'\n")
     assert from_toml(path) == Experiment(algorithm=Scaffold(), rounds=2, server=Momentum())
@@ -160,19 +158,19 @@ def test_short_file(tmp_path: Path) -> None:
 
 
 def test_parties_per_round() -> None:
-    assert [
-        replace(Experiment(), parties=n, sample_fraction=f).parties_per_round()
-        for n, f in [(100, 0.2), (10, 0.01), (3, 1)]
-    ] == [20, 1, 3]
+    for parties, fraction, expected in [(100, 0.2, 20), (10, 0.01, 1), (3, 1, 3)]:
+        exp = Experiment(parties=parties, sample_fraction=fraction)
+        assert exp.parties_per_round() == expected
 
 
-def test_dict_is_plain() -> None:
+def test_to_dict_omits_unset_settings() -> None:
     values = to_dict(Experiment(algorithm=FedAvg(), server=Average()))
     assert values["algorithm"] == {"name": "fedavg"}
     assert "column" not in values
 
 
-FIRST_SETTINGS = {  # of the version that published results; hashed always, so never change these
+# The settings of the first version with published results. All are hashed: never change them.
+FIRST_SETTINGS = {
     "dataset",
     "data_dir",
     "label",
@@ -210,7 +208,7 @@ FIRST_SETTINGS = {  # of the version that published results; hashed always, so n
 }
 
 
-def test_a_setting_that_is_added_later_says_so() -> None:
+def test_a_setting_that_is_added_later_declares_its_version() -> None:
     """Without `added`, a new setting would change the fingerprint of every stored run."""
     fields = {field.name: field for field in dataclasses.fields(Experiment)}
     for name in fields.keys() - FIRST_SETTINGS:
@@ -218,7 +216,7 @@ def test_a_setting_that_is_added_later_says_so() -> None:
 
 
 @pytest.mark.parametrize("name", ["cifar10-moon", "cifar10-fedavg", "digits-scaffold"])
-def test_fingerprints_stay_those_of_the_first_version(name: str) -> None:
+def test_fingerprints_equal_those_of_the_first_version(name: str) -> None:
     known = {
         "cifar10-moon": "03319ff3adb20b85862c4ccc4b86e20bf1873aff0aa3a61aadc3b3ac75251b11",
         "cifar10-fedavg": "134257cfac7622c91b77012ed79040731ebf080b9d4b8a91bbdd2949ad75a695",

@@ -1,6 +1,6 @@
 """Golden test losses: five rounds on digits for every method.
 
-`python tests/test_golden.py` writes golden.json again; explain in the commit why it changed. CPUs
+`python tests/test_golden.py` writes golden.json; explain in the commit why it changed. CPUs
 with other instructions round differently, and training amplifies the difference, hence the
 tolerance. Perturbing the initial weights by one rounding stays below half of it, and any two
 methods differ by at least five times the tolerance.
@@ -46,6 +46,7 @@ RUNS = {
 
 
 def losses(name: str) -> list[float]:
+    """Return the rounded test loss of each round."""
     return [round(record["loss"], 5) for record in run(RUNS[name], workers=1).rounds]
 
 

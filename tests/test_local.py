@@ -1,4 +1,4 @@
-"""Local training at the edges: tiny parties, one class, BatchNorm, a loss that explodes."""
+"""Local training: small parties, one class, BatchNorm, buffers, and losses that are not finite."""
 
 import random
 from contextlib import closing
@@ -33,7 +33,8 @@ SIZES = (1, 10, 63, 64, 65)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_parties_of_every_size_train(algorithm: str, batch_norm: bool) -> None:
     exp = with_algorithm(replace(TINY, parties=5, batch_size=64, epochs=2), algorithm)
-    task, log = gaussians(SIZES, batch_norm), MemoryRecorder()
+    task = gaussians(SIZES, batch_norm)
+    log = MemoryRecorder()
     server = run(exp, task, Embedded(exp, task), log)
     steps = [u.num_steps for u in log.updates[-1]]
     assert steps == [0 if batch_norm else 2, 2, 2, 2, 2]
@@ -50,21 +51,20 @@ def test_parties_with_one_class_only(algorithm: str) -> None:
     assert all(torch.isfinite(v).all() for v in server.params.values())
 
 
-def test_a_lone_sample_under_batch_norm_leaves_its_state_and_has_no_say() -> None:
-    exp, task = (
-        with_algorithm(replace(TINY, parties=2), "scaffold"),
-        gaussians((1, 40), batch_norm=True),
-    )
-    server, engine = init_server(exp, task), Embedded(exp, task)
-    lone, other = engine.train(server, [0, 1], 0)
-    assert lone.num_steps == 0
-    after = aggregate(exp, server, [lone, other])
+def test_a_party_with_one_sample_and_batch_norm_does_not_affect_the_model() -> None:
+    exp = with_algorithm(replace(TINY, parties=2), "scaffold")
+    task = gaussians((1, 40), batch_norm=True)
+    server = init_server(exp, task)
+    single, other = Embedded(exp, task).train(server, [0, 1], 0)
+    assert single.num_steps == 0
+    after = aggregate(exp, server, [single, other])
     assert all(torch.allclose(after.params[k], other.params[k]) for k in after.params)
 
 
-def test_equals_a_plain_training_loop() -> None:
-    """local_update of FedAvg is nothing but SGD: written out with the optimiser's formula."""
-    exp, task = with_algorithm(replace(TINY, weight_decay=0.01), "fedavg"), gaussians()
+def test_fedavg_equals_a_plain_training_loop() -> None:
+    """Compare local_update of FedAvg with the formula of SGD."""
+    exp = with_algorithm(replace(TINY, weight_decay=0.01), "fedavg")
+    task = gaussians()
     server = init_server(exp, task)
     update, _ = local_update(exp, task, Workbench(task.build), server, state=None, party=1, t=0)
 
@@ -73,9 +73,8 @@ def test_equals_a_plain_training_loop() -> None:
     order = rng(exp.seed, "batches", 0, 1)
     for _ in range(exp.epochs):
         for batch in batches(task.parties[1], task.preparation, exp.batch_size, order, None):
-            grads = torch.autograd.grad(
-                F.cross_entropy(model(batch.x).logits, batch.y), list(model.parameters())
-            )
+            loss = F.cross_entropy(model(batch.x).logits, batch.y)
+            grads = torch.autograd.grad(loss, list(model.parameters()))
             with torch.no_grad():
                 for p, g, v in zip(model.parameters(), grads, velocity, strict=True):
                     v.mul_(exp.momentum).add_(g + exp.weight_decay * p)
@@ -85,7 +84,7 @@ def test_equals_a_plain_training_loop() -> None:
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_a_step_is_that_of_torchs_own_class_to_the_bit(momentum: float) -> None:
+def test_a_step_is_bit_identical_to_torch_optim_sgd(momentum: float) -> None:
     exp = replace(TINY, momentum=momentum, weight_decay=0.01)
     models = [nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 4)) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
@@ -93,7 +92,7 @@ def test_a_step_is_that_of_torchs_own_class_to_the_bit(momentum: float) -> None:
         model[0].to(memory_format=torch.channels_last)
     params = list(models[0].parameters())
     velocity = [torch.zeros_like(p) for p in params]
-    theirs = torch.optim.SGD(
+    optimizer = torch.optim.SGD(
         models[1].parameters(), exp.lr, momentum, weight_decay=0.01, fused=True
     )
     for step in range(4):
@@ -102,58 +101,72 @@ def test_a_step_is_that_of_torchs_own_class_to_the_bit(momentum: float) -> None:
             model.zero_grad()
             model(x).square().mean().backward()
         sgd_step(exp, params, velocity)
-        theirs.step()
+        optimizer.step()
     assert all(torch.equal(a, b) for a, b in zip(params, models[1].parameters(), strict=True))
 
 
-class Sometimes(nn.Module):
-    """A layer that every second pass leaves out, the first too."""
+class SkipsLayer(nn.Module):
+    """A model that skips a layer in every second pass, starting with the first."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.always, self.seldom, self.passes = nn.Linear(6, 3), nn.Linear(3, 3), 0
+        self.first = nn.Linear(6, 3)
+        self.skipped = nn.Linear(3, 3)
+        self.passes = 0
 
     def forward(self, x: Tensor) -> Output:
         self.passes += 1
-        z = self.always(x.flatten(1))
-        return Output(z, z if self.passes % 2 else self.seldom(z))
+        z = self.first(x.flatten(1))
+        logits = z if self.passes % 2 else self.skipped(z)
+        return Output(z, logits)
 
 
-def test_a_layer_may_be_left_out_of_some_passes() -> None:
-    """It moves when it has a gradient; torch's own class cannot do that with its fused step."""
-    exp, base = with_algorithm(replace(TINY, batch_size=4), "fedavg"), gaussians()
-    task = replace(base, build=Sometimes)
+def test_a_model_may_skip_a_layer_in_some_passes() -> None:
+    """A layer is updated if it has a gradient; the fused torch.optim.SGD does not support this."""
+    exp = with_algorithm(replace(TINY, batch_size=4), "fedavg")
+    task = replace(gaussians(), build=SkipsLayer)
     server = init_server(exp, task)
     update, _ = local_update(exp, task, Workbench(task.build), server, state=None, party=1, t=0)
-    assert not torch.equal(update.params["seldom.weight"], server.params["seldom.weight"])
+    assert not torch.equal(update.params["skipped.weight"], server.params["skipped.weight"])
 
 
-class Exploding(Task):
+class InfiniteLoss(Task):
+    """A task with an infinite loss for the party with 20 samples."""
+
     def supervised(self, logits, batch):
-        return super().supervised(logits, batch) * (float("inf") if len(batch.y) == 20 else 1.0)
+        loss = super().supervised(logits, batch)
+        return loss * float("inf") if len(batch.y) == 20 else loss
 
 
-def test_loss_that_is_not_finite_names_party_round_and_cause() -> None:
+def test_the_message_for_a_loss_that_is_not_finite_names_party_round_and_cause() -> None:
     task = gaussians()
-    exploding = Exploding(task.build, task.parties, task.test, task.preparation, False)
+    infinite = InfiniteLoss(
+        build=task.build,
+        parties=task.parties,
+        test=task.test,
+        preparation=task.preparation,
+        batch_norm=False,
+    )
     with pytest.raises(RunError, match=r"party 2 became (inf|nan) in round 1, epoch 1: .*lr=0.01"):
-        train(replace(TINY, parties=4), exploding)
+        train(replace(TINY, parties=4), infinite)
 
 
-def test_recycled_modules_carry_nothing_over() -> None:
-    """A party's result does not depend on who trained on the same modules before."""
-    exp, task = with_algorithm(TINY, "moon"), gaussians(batch_norm=True)
-    server, bench = init_server(exp, task), Workbench(task.build)
+def test_reused_modules_do_not_affect_the_result() -> None:
+    """The result of a party does not depend on the parties that used the same modules before."""
+    exp = with_algorithm(TINY, "moon")
+    task = gaussians(batch_norm=True)
+    server = init_server(exp, task)
+    bench = Workbench(task.build)
     for i in (0, 1):
         local_update(exp, task, bench, server, state=None, party=i, t=0)
-    used, _ = local_update(exp, task, bench, server, state=None, party=2, t=0)
+    reused, _ = local_update(exp, task, bench, server, state=None, party=2, t=0)
     fresh, _ = local_update(exp, task, Workbench(task.build), server, state=None, party=2, t=0)
-    assert all(torch.equal(used.params[k], fresh.params[k]) for k in used.params)
-    assert all(torch.equal(used.buffers[k], fresh.buffers[k]) for k in used.buffers)
+    assert all(torch.equal(reused.params[k], fresh.params[k]) for k in reused.params)
+    assert all(torch.equal(reused.buffers[k], fresh.buffers[k]) for k in reused.buffers)
 
 
-def test_buffers_that_are_not_saved_are_not_carried_over() -> None:
-    """They are no part of a model; that of one party must not reach the next."""
+def test_non_persistent_buffers_are_reset() -> None:
+    """They are not part of a model, so the values of one party must not reach the next."""
     bench = Workbench(Counting)
     params = {**tree.params_of(Counting()), **tree.buffers_of(Counting())}
     model = bench.module(params)
@@ -166,6 +179,8 @@ def test_buffers_that_are_not_saved_are_not_carried_over() -> None:
 
 
 class Counting(nn.Linear):
+    """A layer that changes a non-persistent buffer in every pass."""
+
     def __init__(self) -> None:
         super().__init__(2, 2)
         self.register_buffer("noise", torch.rand(2), persistent=False)
@@ -176,7 +191,10 @@ class Counting(nn.Linear):
 
 
 class Masked(nn.Linear):
-    """Makes a buffer when it needs one, anew for batches of another size, and registers another in its first pass."""
+    """A layer that creates buffers in forward passes.
+
+    It creates a mask for every new batch size, and registers another buffer in its first pass.
+    """
 
     mask: Tensor | None
 
@@ -193,8 +211,9 @@ class Masked(nn.Linear):
         return super().forward(x * self.mask) + self.late
 
 
-def test_buffers_that_a_forward_pass_makes_are_its_own() -> None:
-    bench, params = Workbench(Masked), tree.params_of(Masked())
+def test_buffers_that_a_forward_pass_creates_are_reset() -> None:
+    bench = Workbench(Masked)
+    params = tree.params_of(Masked())
     for size in (1, 3):
         bench.clear()
         model = bench.module(params)
@@ -205,67 +224,78 @@ def test_buffers_that_a_forward_pass_makes_are_its_own() -> None:
 
 
 def test_control_variates_cover_trainable_parameters_only() -> None:
-    exp, task = with_algorithm(TINY, "scaffold"), gaussians(batch_norm=True)
+    exp = with_algorithm(TINY, "scaffold")
+    task = gaussians(batch_norm=True)
     server = init_server(exp, task)
-    update, kept = local_update(exp, task, Workbench(task.build), server, state=None, party=0, t=0)
-    assert (
-        set(server.shared["c"])
-        == set(server.params)
-        == set(kept["c_i"])
-        == set(update.extra["delta_c"])
-    )
+    update, state = local_update(exp, task, Workbench(task.build), server, state=None, party=0, t=0)
+    names = set(server.params)
+    assert set(server.shared["c"]) == names
+    assert set(state["c_i"]) == names
+    assert set(update.extra["delta_c"]) == names
     assert all(not v.any() for v in server.shared["c"].values())
     assert set(server.buffers)
 
 
-class Remembering(nn.Linear):
-    """Counts its calls in plain numbers, draws from every global generator there is, and does so in evaluation too."""
+class Stateful(nn.Linear):
+    """A layer with plain attributes that change, and random numbers of all global generators.
+
+    Both happen in training and in evaluation.
+    """
 
     def __init__(self) -> None:
         super().__init__(6, 8)
-        self._calls, self.last, self.turn = 0, None, np.random.permutation(6)
+        self._calls = 0
+        self.last = None
+        self.permutation = np.random.permutation(6)
         with torch.no_grad():
             self.weight += float(np.random.rand())
 
     def forward(self, x: Tensor) -> Tensor:
         self._calls += 1
-        drawn = 1 + 0.1 * (random.random() + float(np.random.rand()) + float(torch.rand(())))
-        self.last = self.last or drawn
+        factor = 1 + 0.1 * (random.random() + float(np.random.rand()) + float(torch.rand(())))
+        self.last = self.last or factor
         if not hasattr(self, "first"):
-            self.first = drawn
-        return super().forward(x[:, self.turn]) * drawn / self._calls * self.last * self.first
+            self.first = factor
+        z = super().forward(x[:, self.permutation])
+        return z * factor / self._calls * self.last * self.first
 
 
-def test_what_a_model_remembers_or_draws_does_not_depend_on_who_came_before() -> None:
-    """By one process or three, whatever was drawn before; and the caller's streams go on as they were."""
-    exp, task = replace(with_algorithm(TINY, "fedavg"), patience=None), gaussians()
+def random_states() -> tuple:
+    """Return the states of the global generators of Python, numpy and torch."""
+    numpy_state = np.random.get_state()[1].tolist()
+    return random.getstate(), numpy_state, torch.get_rng_state().tolist()
+
+
+def test_models_with_attributes_and_random_numbers_are_reproducible() -> None:
+    """Results do not depend on the number of processes or on the states of global generators.
+
+    The run does not change these states either.
+    """
+    exp = replace(with_algorithm(TINY, "fedavg"), patience=None)
+    task = gaussians()
     task = replace(
         task,
-        build=lambda: Model(nn.Sequential(nn.Flatten(), Remembering()), 8, 3, 5),
+        build=lambda: Model(nn.Sequential(nn.Flatten(), Stateful()), 8, 3, 5),
         validation=task.parties[0],
     )
-    found = []
+    servers = []
+    metrics = []
     for workers, seed in ((1, 1), (3, 2)):
-        random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
-        before = (
-            random.getstate(),
-            np.random.get_state()[1].tolist(),
-            torch.get_rng_state().tolist(),
-        )
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        before = random_states()
         with closing(make_engine(exp, task, workers)) as engine:
             log = MemoryRecorder()
-            found.append((run(exp, task, engine, log), log.metrics()))
-        assert (
-            random.getstate(),
-            np.random.get_state()[1].tolist(),
-            torch.get_rng_state().tolist(),
-        ) == before
-    assert same(found[0][0], found[1][0])
-    assert found[0][1] == found[1][1]
+            servers.append(run(exp, task, engine, log))
+            metrics.append(log.metrics())
+        assert random_states() == before
+    assert same(servers[0], servers[1])
+    assert metrics[0] == metrics[1]
 
 
-class Late(nn.Linear):
-    """Fills a buffer of its state_dict in its first pass."""
+class CreatesBuffer(nn.Linear):
+    """A layer that creates a buffer of its state_dict in its first pass."""
 
     def __init__(self) -> None:
         super().__init__(6, 8)
@@ -276,12 +306,13 @@ class Late(nn.Linear):
         return super().forward(x)
 
 
-def test_a_buffer_that_is_made_in_training_is_told() -> None:
-    task = replace(gaussians(), build=lambda: Model(nn.Sequential(nn.Flatten(), Late()), 8, 3, 5))
-    with pytest.raises(
-        RunError, match=r"creates, drops or reshapes its buffer 'encoder\.1\.seen' during training"
-    ):
-        train(TINY, task)
+def test_a_buffer_that_is_created_during_training_gets_a_clear_message() -> None:
+    def build() -> nn.Module:
+        return Model(nn.Sequential(nn.Flatten(), CreatesBuffer()), 8, 3, 5)
+
+    message = r"creates, drops or reshapes its buffer 'encoder\.1\.seen' during training"
+    with pytest.raises(RunError, match=message):
+        train(TINY, replace(gaussians(), build=build))
 
 
 @pytest.mark.parametrize(
@@ -293,10 +324,12 @@ def test_a_buffer_that_is_made_in_training_is_told() -> None:
     ],
 )
 def test_a_loss_that_cannot_be_minimised_is_refused(wrong_loss, message: str) -> None:
-    class Wrong(FedAvg):
+    class InvalidLoss(FedAvg):
+        """An algorithm with an invalid loss."""
+
         def local_loss(self, party):
             loss = super().local_loss(party)
             return lambda model, batch: wrong_loss(loss(model, batch))
 
     with pytest.raises(RunError, match=message):
-        train(replace(TINY, algorithm=Wrong()), gaussians())
+        train(replace(TINY, algorithm=InvalidLoss()), gaussians())

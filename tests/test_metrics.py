@@ -44,13 +44,14 @@ def test_scores_equal_scikit_learn_for_any_chunks(samples: list, cuts: list[int]
     edges = sorted({0, *(cut for cut in cuts if cut < len(samples)), len(samples)})
     chunks = [tally_of(samples[a:b]) for a, b in itertools.pairwise(edges)]
     assert total(chunks) == tally_of(samples)
-    found, (y, predicted, party) = score(total(chunks)), np.array(samples).T
-    with warnings.catch_warnings():  # of classes that are predicted and do not occur
+    scores = score(total(chunks))
+    y, predicted, party = np.array(samples).T
+    with warnings.catch_warnings():  # about classes that are predicted and do not occur
         warnings.simplefilter("ignore")
-        assert found.macro_f1 == pytest.approx(f1_score(y, predicted, average="macro"))
-        assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(y, predicted))
-    assert (found.accuracy, found.loss) == (np.mean(y == predicted), y.sum() / len(y))
-    assert found.sites == {
+        assert scores.macro_f1 == pytest.approx(f1_score(y, predicted, average="macro"))
+        assert scores.balanced_accuracy == pytest.approx(balanced_accuracy_score(y, predicted))
+    assert (scores.accuracy, scores.loss) == (np.mean(y == predicted), y.sum() / len(y))
+    assert scores.sites == {
         int(i): (int((y == predicted)[party == i].sum()), int((party == i).sum()))
         for i in np.unique(party)
     }
@@ -61,10 +62,10 @@ def test_several_models_have_the_mean_of_each_score() -> None:
         score(tally_of(samples), tally_of([(0, k, 0)]))
         for k, samples in enumerate(([(0, 0, 0)], [(1, 2, 0)]))
     )
-    fact = round_record(0, [], {"party0": one, "party1": other}, seconds=1.0)
+    record = round_record(0, [], {"party0": one, "party1": other}, seconds=1.0)
     for key in ("accuracy", "macro_f1", "balanced_accuracy", "validation_accuracy"):
-        assert fact[key] == 0.5
-    assert "sites" not in fact
+        assert record[key] == 0.5
+    assert "sites" not in record
 
 
 @pytest.mark.parametrize("has_test", [True, False])
@@ -77,21 +78,21 @@ def test_every_sample_is_in_exactly_one_set(has_test: bool) -> None:
     task = make_task(Experiment(parties=5, model="mlp", validation=0.2, beta=5.0), data)
     assert task.validation is not None
     parts = [*task.parties, task.validation, *([] if has_test else [task.test])]
-    assert (
-        sorted(torch.cat([part.x for part in parts]).flatten().tolist()) == rows.flatten().tolist()
-    )
+    samples = torch.cat([part.x for part in parts]).flatten().tolist()
+    assert sorted(samples) == rows.flatten().tolist()
     before = make_task(Experiment(parties=5, model="mlp", beta=5.0), data)
     assert torch.equal(before.test.x, task.test.x)
     assert len(task.validation.y) == sum(round(0.2 * len(party.y)) for party in before.parties)
     assert has_test == (task.test_party is None)
     if task.test_party is not None:
-        held = torch.bincount(task.test_party).tolist()
-        assert held == [
-            round(0.2 * (n + len(party.y))) for n, party in zip(held, before.parties, strict=True)
+        sizes = torch.bincount(task.test_party).tolist()
+        assert sizes == [
+            round(0.2 * (n + len(party.y))) for n, party in zip(sizes, before.parties, strict=True)
         ]
 
 
 def records_of(*accuracies: float) -> list[RoundRecord]:
+    """Return round records with these validation accuracies."""
     return [
         RoundRecord(round=t, accuracy=0.5, validation_accuracy=a)
         for t, a in enumerate(accuracies, 1)
@@ -99,11 +100,11 @@ def records_of(*accuracies: float) -> list[RoundRecord]:
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "patience", "ends", "takes"),
+    ("accuracies", "patience", "stops", "selected"),
     [
         ((0.5, 0.6, 0.7), 1, False, 3),
         ((0.5, 0.4), 1, True, 1),
-        ((0.5, 0.5), 1, True, 1),  # as good is not better
+        ((0.5, 0.5), 1, True, 1),  # an equal accuracy is no improvement
         ((0.5, 0.4), 2, False, 1),
         ((0.5, 0.4, 0.6, 0.6), 2, False, 3),
         ((0.5, 0.4, 0.6, 0.6, 0.1), 2, True, 3),
@@ -112,11 +113,11 @@ def records_of(*accuracies: float) -> list[RoundRecord]:
     ],
 )
 def test_a_run_stops_after_rounds_without_improvement(
-    accuracies: tuple, patience: int | None, ends: bool, takes: int
+    accuracies: tuple, patience: int | None, stops: bool, selected: int
 ) -> None:
     records = records_of(*accuracies)
-    assert is_finished(9, patience, records) == ends
-    assert selected_round(records) is records[takes - 1]
+    assert is_finished(9, patience, records) == stops
+    assert selected_round(records) is records[selected - 1]
     assert not is_finished(9, patience, [])
 
 
@@ -131,7 +132,7 @@ def test_without_validation_samples_no_round_is_selected(tmp_path: Path) -> None
     assert not (tmp_path / "run" / "best.safetensors").exists()
 
 
-def test_the_end_of_a_run_in_words() -> None:
+def test_the_summary_of_a_result() -> None:
     first = RoundRecord(round=1, accuracy=0.5, validation_accuracy=0.3)
     last = {"round": 2, "accuracy": 0.8, "validation_accuracy": 0.2}
     scored = RoundRecord(**last, macro_f1=0.701, balanced_accuracy=0.6)
@@ -150,13 +151,13 @@ def test_the_end_of_a_run_in_words() -> None:
     assert summarise_result(result).splitlines() == lines
     by_site = RoundRecord(**last, sites={"0": (3, 4), "1": (1, 4), "3": (4, 4)})
     result = replace(result, experiment=EARLY, rounds=[first, by_site])
-    told = "on the held-out samples of 3 parties: lowest 25.0 % ({}), highest 100.0 % ({})"
+    by_party = "on the held-out samples of 3 parties: lowest 25.0 % ({}), highest 100.0 % ({})"
     assert summarise_result(result).splitlines()[1:] == [
-        told.format("party 1", "party 3"),
+        by_party.format("party 1", "party 3"),
         f"{lines[2]}; stopped after round 2 because no later round was better",
     ]
     named = replace(result, names=("Bonn", "Lyon", "Oslo", "Pisa"))
-    assert told.format("Lyon", "Pisa") in summarise_result(named)
+    assert by_party.format("Lyon", "Pisa") in summarise_result(named)
 
 
 EARLY = Experiment(
@@ -166,58 +167,68 @@ TASK = replace(gaussians(), classes=("a", "b", "c"), validation=gaussians((40,))
 
 
 @pytest.fixture(scope="module")
-def whole() -> moonfl.Result:
+def uninterrupted() -> moonfl.Result:
+    """Return the result of an uninterrupted run of EARLY."""
     return moonfl.run(EARLY, workers=1, task=TASK)
 
 
 def test_early_stopping_stores_the_model_of_the_selected_round(
-    whole: moonfl.Result, tmp_path: Path
+    uninterrupted: moonfl.Result, tmp_path: Path
 ) -> None:
-    accuracies = [fact["validation_accuracy"] for fact in whole.rounds]
+    accuracies = [record.validation_accuracy for record in uninterrupted.rounds]
     best = accuracies.index(max(accuracies)) + 1
-    assert 1 < best == len(whole.rounds) - 2 < 28, "the task takes some rounds, and not all"
-    assert whole.chosen == whole.rounds[best - 1]
+    assert 1 < best == len(uninterrupted.rounds) - 2 < 28, (
+        "the run must stop after some of the rounds"
+    )
+    assert uninterrupted.chosen == uninterrupted.rounds[best - 1]
     alone = moonfl.run(replace(EARLY, rounds=best), workers=1, task=TASK)
-    assert whole.chosen_models is not None
-    assert same(whole.chosen_models, alone.models)
-    assert not same(whole.chosen_models, whole.models)
+    assert uninterrupted.chosen_models is not None
+    assert same(uninterrupted.chosen_models, alone.models)
+    assert not same(uninterrupted.chosen_models, uninterrupted.models)
 
 
 @pytest.mark.parametrize(
-    ("ended", "previous"), [(2, False), (-3, False), (-2, False), (-1, True), (0, False), (0, True)]
+    ("interrupted", "previous"),
+    [(2, False), (-3, False), (-2, False), (-1, True), (0, False), (0, True)],
 )
 def test_a_resumed_run_stops_at_the_same_round(
-    ended: int, previous: bool, whole: moonfl.Result, tmp_path: Path
+    interrupted: int, previous: bool, uninterrupted: moonfl.Result, tmp_path: Path
 ) -> None:
-    """Resume a run that was killed after round 2 or after one of its last four rounds (0: the last).
+    """Resume a run that was interrupted after round 2 or after one of its last four rounds.
 
-    The best model of a round that is repeated is not used.
+    0 is the last round, -1 the one before. The best model of a repeated round is not used.
     """
-    out, last = tmp_path / "run", len(whole.rounds)
-    rounds = ended if ended > 0 else last + ended
+    out = tmp_path / "run"
+    last = len(uninterrupted.rounds)
+    rounds = interrupted if interrupted > 0 else last + interrupted
     with pytest.raises(StopError):
         moonfl.run(EARLY, out, workers=1, task=TASK, watch=stop_after(rounds))
     if rounds < last or previous:
-        (out / "best.safetensors").write_bytes(b"of a void round")
+        (out / "best.safetensors").write_bytes(b"of a repeated round")
     resumed = moonfl.resume(out, previous=previous, workers=1, task=TASK)
-    assert same(results_of(resumed), results_of(whole))
-    assert same(resumed.chosen_models, whole.chosen_models)
-    assert same(load(out / "best.safetensors"), whole.chosen_models)
+    assert same(results_of(resumed), results_of(uninterrupted))
+    assert same(resumed.chosen_models, uninterrupted.chosen_models)
+    assert same(load(out / "best.safetensors"), uninterrupted.chosen_models)
     assert json.loads((out / "final.json").read_text())["confusion"]
 
 
-def test_a_run_that_stopped_early_is_only_read(whole: moonfl.Result, tmp_path: Path) -> None:
+def test_resume_of_a_run_that_stopped_early_does_not_write(
+    uninterrupted: moonfl.Result, tmp_path: Path
+) -> None:
     moonfl.run(EARLY, tmp_path / "run", workers=1, task=TASK)
-    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    read = moonfl.resume(
+    before = contents(tmp_path / "run")
+    result = moonfl.resume(
         tmp_path / "run",
         task=TASK,
         engine=None,
         workers=1,
-        watch=lambda fact: pytest.fail("it ran"),
+        watch=lambda record: pytest.fail("a round was run"),
     )
-    assert same(results_of(read), results_of(whole))
-    assert same(read.chosen_models, whole.chosen_models)
-    assert {
-        path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()
-    } == before
+    assert same(results_of(result), results_of(uninterrupted))
+    assert same(result.chosen_models, uninterrupted.chosen_models)
+    assert contents(tmp_path / "run") == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Return the content of every file in a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

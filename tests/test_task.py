@@ -1,4 +1,4 @@
-"""What an experiment's settings do to the task: that each of them arrives."""
+"""The task of an experiment: the effects of its settings, evaluation, and frozen models."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +9,7 @@ import torch
 from helpers.problems import TINY, gaussians, train, with_algorithm, write_cifar10
 from moonfl import tree
 from moonfl.data.augment import Preparation
+from moonfl.data.base import Examples
 from moonfl.data.cifar import CIFAR10, CIFAR100
 from moonfl.data.tiny_imagenet import PREPARATION as TINY_IMAGENET
 from moonfl.errors import InputError
@@ -22,49 +23,44 @@ DIGITS = Experiment(rounds=1, epochs=1)
 
 
 def sizes(exp: Experiment) -> list[int]:
+    """Return the number of training samples of each party."""
     return [len(party.y) for party in make_task(exp).parties]
 
 
-def test_the_partition_has_a_seed_of_its_own() -> None:
+def test_the_partition_depends_on_the_partition_seed_only() -> None:
     assert sizes(DIGITS) == sizes(replace(DIGITS, seed=7))
     assert sizes(DIGITS) != sizes(replace(DIGITS, partition_seed=7))
 
 
-def test_partition_settings_arrive() -> None:
+def test_partition_settings_take_effect() -> None:
     assert len(sizes(replace(DIGITS, parties=7))) == 7
     assert sizes(DIGITS) != sizes(replace(DIGITS, beta=0.1))
-    assert (
-        max(sizes(replace(DIGITS, partition="iid"))) - min(sizes(replace(DIGITS, partition="iid")))
-        == 1
-    )
+    iid = sizes(replace(DIGITS, partition="iid"))
+    assert max(iid) - min(iid) == 1
     assert min(sizes(replace(DIGITS, parties=100, beta=0.05, min_samples=2))) < 10
 
 
-def test_model_settings_arrive() -> None:
-    shapes = {
-        k: tuple(v.shape) for k, v in make_task(replace(DIGITS, out_dim=8)).init_model(0)[0].items()
-    }
-    assert shapes["output.weight"] == (10, 8)
-    without = make_task(replace(DIGITS, head=False)).init_model(0)[0]
-    assert not any(name.startswith("head") for name in without)
-    assert tuple(without["output.weight"].shape) == (10, 64)
+def test_model_settings_take_effect() -> None:
+    params, _ = make_task(replace(DIGITS, out_dim=8)).init_model(0)
+    assert tuple(params["output.weight"].shape) == (10, 8)
+    without_head, _ = make_task(replace(DIGITS, head=False)).init_model(0)
+    assert not any(name.startswith("head") for name in without_head)
+    assert tuple(without_head["output.weight"].shape) == (10, 64)
 
 
-def test_the_seed_gives_every_method_the_same_start() -> None:
+def test_the_initial_weights_depend_on_the_seed_only() -> None:
     task = make_task(DIGITS)
-    first, again, other = (
-        task.init_model(0)[0],
-        make_task(with_algorithm(DIGITS, "scaffold")).init_model(0)[0],
-        task.init_model(1)[0],
-    )
-    assert all(torch.equal(first[k], again[k]) for k in first)
-    assert not any(torch.equal(first[k], other[k]) for k in first)
+    params, _ = task.init_model(0)
+    of_scaffold, _ = make_task(with_algorithm(DIGITS, "scaffold")).init_model(0)
+    of_other_seed, _ = task.init_model(1)
+    assert all(torch.equal(params[k], of_scaffold[k]) for k in params)
+    assert not any(torch.equal(params[k], of_other_seed[k]) for k in params)
     state = torch.random.get_rng_state()
     task.init_model(5)
-    assert torch.equal(state, torch.random.get_rng_state())  # the user's own stream is left alone
+    assert torch.equal(state, torch.random.get_rng_state())  # the user's generator is unchanged
 
 
-def test_augmentation_is_on_where_asked_for(tmp_path: Path) -> None:
+def test_the_setting_augment_takes_effect(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
     exp = Experiment(
         dataset="cifar10", data_dir=str(tmp_path), parties=1, rounds=1, epochs=1, batch_size=32
@@ -75,40 +71,41 @@ def test_augmentation_is_on_where_asked_for(tmp_path: Path) -> None:
     assert not any(torch.equal(plain[k], augmented[k]) for k in plain)
 
 
-def test_evaluation_reads_a_model_in_eval_mode_and_training_writes_it() -> None:
+def test_evaluation_does_not_change_buffers_and_training_does() -> None:
     task = gaussians(batch_norm=True)
     exp = with_algorithm(TINY, "fedavg")
-    server, bench = init_server(exp, task), Workbench(task.build)
+    server = init_server(exp, task)
+    bench = Workbench(task.build)
     model = bench.module(server.params | server.buffers)
     task.score(task.evaluate_chunks(model.train(), range(len(task.chunks()))))
     assert all(torch.equal(v, server.buffers[k]) for k, v in tree.buffers_of(model).items())
     update, _ = local_update(exp, task, bench, server, state=None, party=0, t=0)
-    assert not torch.equal(
-        update.buffers["encoder.2.running_mean"], server.buffers["encoder.2.running_mean"]
-    )
+    name = "encoder.2.running_mean"
+    assert not torch.equal(update.buffers[name], server.buffers[name])
 
 
-def test_scores_by_hand() -> None:
-    """Accuracy and cross-entropy over several chunks equal those over all at once."""
+def test_scores_of_several_chunks_equal_those_of_one() -> None:
+    """Compare accuracy and cross-entropy over chunks with those over all samples at once."""
     task = gaussians()
+    test = Examples(task.test.x.repeat(25, 1, 1, 1), task.test.y.repeat(25))
     many = Task(
-        task.build,
-        task.parties,
-        type(task.test)(task.test.x.repeat(25, 1, 1, 1), task.test.y.repeat(25)),
-        task.preparation,
-        False,
+        build=task.build,
+        parties=task.parties,
+        test=test,
+        preparation=task.preparation,
+        batch_norm=False,
     )
     model = task.build()
     assert len(many.chunks()) == 3
     score = many.score(many.evaluate_chunks(model, range(3)))
-    logits = model(many.test.x).logits
-    assert score.accuracy == pytest.approx(float((logits.argmax(1) == many.test.y).float().mean()))
-    assert score.loss == pytest.approx(
-        torch.nn.functional.cross_entropy(logits, many.test.y).item(), rel=1e-5
-    )
+    logits = model(test.x).logits
+    accuracy = (logits.argmax(1) == test.y).float().mean()
+    loss = torch.nn.functional.cross_entropy(logits, test.y)
+    assert score.accuracy == pytest.approx(float(accuracy))
+    assert score.loss == pytest.approx(loss.item(), rel=1e-5)
 
 
-def test_preparations_are_the_authors() -> None:
+def test_the_preparation_of_each_dataset_is_that_of_the_authors() -> None:
     assert (
         Preparation(
             mean=(125.3 / 255, 123.0 / 255, 113.9 / 255),
@@ -135,26 +132,26 @@ def test_preparations_are_the_authors() -> None:
     )
 
 
-def test_frozen_representations_looked_up_equal_those_computed() -> None:
-    """Without augmentation MOON's frozen models see every sample once a round and are looked up from then on."""
+def test_cached_outputs_of_frozen_models_equal_computed_ones() -> None:
+    """Without augmentation, frozen models are computed once per sample and round, then cached."""
     task = gaussians()
     params, buffers = task.init_model(0)
-    data, bench = task.parties[0], Workbench(task.build)
+    data = task.parties[0]
+    bench = Workbench(task.build)
     rows = torch.tensor([5, 0, 17, 5])
     inputs = task.preparation.batch(data.x, torch.arange(len(data.y))).split(16)
     batch = Batch(task.preparation.batch(data.x, rows), data.y[rows], rows)
-    computed, looked_up = (
-        bench.frozen(params | buffers)(batch.x, batch.rows),
-        bench.cached(params | buffers, lambda: iter(inputs))(batch.x, batch.rows),
-    )
-    assert torch.allclose(computed.z, looked_up.z, atol=1e-6)
-    assert torch.allclose(computed.logits, looked_up.logits, atol=1e-6)
+    computed = bench.frozen(params | buffers)(batch.x, batch.rows)
+    cached = bench.cached(params | buffers, lambda: iter(inputs))(batch.x, batch.rows)
+    assert torch.allclose(computed.z, cached.z, atol=1e-6)
+    assert torch.allclose(computed.logits, cached.logits, atol=1e-6)
 
 
 def test_a_modified_batch_never_reads_the_cache() -> None:
     task = gaussians()
     params, buffers = task.init_model(0)
-    data, workbench = task.parties[0], Workbench(task.build)
+    data = task.parties[0]
+    workbench = Workbench(task.build)
     inputs = task.preparation.batch(data.x, torch.arange(len(data.y)))
     frozen = workbench.cached(params | buffers, lambda: iter(inputs.split(16)))
     modified = inputs[:4] + 1
@@ -164,6 +161,6 @@ def test_a_modified_batch_never_reads_the_cache() -> None:
 
 
 def test_a_device_is_checked_when_training_starts() -> None:
-    exp = Experiment(device="tpu")  # of another machine
+    exp = Experiment(device="tpu")  # exists on other machines only
     with pytest.raises(InputError, match="device=tpu is not available"):
         make_task(exp)
