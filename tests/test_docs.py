@@ -71,7 +71,7 @@ def test_readme_make_targets() -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
 def test_links_of_the_files_at_the_root(name: str) -> None:
-    """Every relative link leads to a file and, with an anchor, to a heading; mkdocs checks docs/."""
+    """Relative links lead to files and, with an anchor, to headings. mkdocs checks docs/."""
     text = (ROOT / name).read_text()
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
         path, _, anchor = target.partition("#")
