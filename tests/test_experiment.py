@@ -75,7 +75,7 @@ def test_another_algorithm_has_its_own_defaults() -> None:
         ("negatives=0", "algorithm.negatives must be an integer >= 1"),
         ("partition=random", "unknown partition 'random' (allowed: column, dirichlet, iid)"),
         ("partition=column", "partition=column and column=NAME belong together"),
-        ("rounds", "'rounds' is not of the form key=value"),
+        ("rounds", "'rounds' is not of the form key=value, such as rounds=10"),
     ],
 )
 def test_invalid_overrides_get_a_clear_message(change: str, message: str) -> None:
@@ -85,7 +85,7 @@ def test_invalid_overrides_get_a_clear_message(change: str, message: str) -> Non
 
 
 def test_a_key_that_is_set_twice_is_refused() -> None:
-    with pytest.raises(InputError, match="mu is set twice"):
+    with pytest.raises(InputError, match="mu is set twice; remove one of the two"):
         override(Experiment(), ["mu=1", "algorithm.mu=2"])
 
 

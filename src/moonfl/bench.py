@@ -367,7 +367,7 @@ def as_text(table: list[Row]) -> str:
 
 
 def processor() -> str:
-    """Return the name of the processor."""
+    """Return the name of the CPU."""
     return proc_entry("cpuinfo", "model name") or platform.processor() or platform.machine()
 
 

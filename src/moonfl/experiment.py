@@ -188,15 +188,18 @@ class Experiment:
             return
         if self.rounds != 1:
             raise InputError(
-                f"algorithm={name} has a single round; set rounds=1 and choose the length of "
-                "training with epochs"
+                f"algorithm={name} has a single round, got rounds={self.rounds}; set rounds=1 and "
+                "choose the length of training with epochs"
             )
         if self.aggregation != "mean" or self.clip is not None:
             raise InputError(
                 f"algorithm={name} aggregates nothing; leave aggregation, trim and clip unset"
             )
         if self.sample_fraction != 1:
-            raise InputError(f"algorithm={name} trains every party; set sample_fraction=1")
+            raise InputError(
+                f"algorithm={name} trains every party, "
+                f"got sample_fraction={self.sample_fraction:g}; set sample_fraction=1"
+            )
 
     def _check_data(self) -> None:
         """Refuse combinations of data settings that make no sense."""
@@ -412,13 +415,13 @@ def parse_changes(changes: list[str]) -> dict[str, str]:
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals:
-            raise InputError(f"'{change}' is not of the form key=value")
+            raise InputError(f"'{change}' is not of the form key=value, such as rounds=10")
         if key in RENAMED:
             notify(f"moonfl: the key {key} is deprecated; use {RENAMED[key]}")
             key = RENAMED[key]
         spellings = {key, key.removeprefix("algorithm."), f"algorithm.{key}"}
         if spellings & pairs.keys():
-            raise InputError(f"{key} is set twice")
+            raise InputError(f"{key} is set twice; remove one of the two")
         pairs[key] = value
     return pairs
 

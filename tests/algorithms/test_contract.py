@@ -152,7 +152,7 @@ def test_server_optimizers_learn(server: str) -> None:
 @pytest.mark.parametrize("fraction", [0.25, 0.5])
 def test_a_fraction_of_the_parties_is_sampled(algorithm: str, fraction: float) -> None:
     if not ALGORITHMS[algorithm].federated:
-        with pytest.raises(InputError, match="trains every party"):
+        with pytest.raises(InputError, match=f"trains every party, got sample_fraction={fraction}"):
             Experiment(algorithm=ALGORITHMS[algorithm](), rounds=1, sample_fraction=fraction)
         return
     exp = with_algorithm(replace(TINY, rounds=6, sample_fraction=fraction), algorithm)

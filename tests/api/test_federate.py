@@ -250,7 +250,9 @@ def test_a_run_is_not_resumed_with_a_model_that_has_other_buffers(tmp_path: Path
 
     moonfl.federate(Buffered(1), PARTIES, **QUICK, out=tmp_path / "run")
     for other in (Buffered(), Buffered(1, 1), Buffered(3)):
-        with pytest.raises(InputError, match="its weights or buffers have other shapes"):
+        with pytest.raises(
+            InputError, match="the weights or buffers of the model have other shapes"
+        ):
             moonfl.federate(other, PARTIES, **QUICK, out=tmp_path / "run", resume=True)
 
 
@@ -459,7 +461,7 @@ def test_runs_in_threads_are_bit_identical_to_sequential_runs() -> None:
 
 INVALID = [
     ({"parties": []}, "there are no parties"),
-    ({"parties": {"a": ([], [])}}, "party a has no samples"),
+    ({"parties": {"a": ([], [])}}, "party a has no samples; pass at least one"),
     ({"parties": {"a\n": clusters(9, 0)}}, "a party has the name"),
     ({"model": FullModel().requires_grad_(False)}, "has no trainable parameter"),
     ({"parties": [np.zeros((3, 2))]}, "party 0 must be \\(x, y\\) or a torch dataset, got ndarray"),
@@ -470,7 +472,7 @@ INVALID = [
     ({"parties": {"a": (np.zeros((4, 5)), np.zeros(3, int))}}, "party a: x"),
     (
         {"parties": {"a": (np.full((4, 5), np.nan), np.zeros(4, int))}},
-        "party a: x has a value that is not finite",
+        "sample 0 of party a: x has NaN or infinite values; correct or remove it",
     ),
     ({"parties": {"a": (np.zeros((4, 5)), np.zeros(4))}}, "party a: y holds float64"),
     (
@@ -531,10 +533,10 @@ INVALID = [
     ),
     (
         {"test": {"clinic 0": clusters(9, 0)}},
-        "test has the parties clinic 0, parties are clinic 0, clinic 1",
+        "test has sets for clinic 0, but the parties are clinic 0, clinic 1.*; use the same names",
     ),
     ({"epoch": 3}, "unknown setting 'epoch'; did you mean epochs"),
-    ({"beta": 0.1}, "beta has no effect here"),
+    ({"beta": 0.1}, "beta cannot be passed to moonfl.federate"),
     ({"algorithm": "mon"}, "unknown algorithm 'mon'; did you mean moon"),
     ({"model": "ml"}, "unknown model 'ml'; did you mean mlp"),
     ({"model": 3}, "must be a torch.nn.Module, a function that returns one, or a name"),

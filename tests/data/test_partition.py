@@ -141,7 +141,7 @@ def test_by_column() -> None:
         assert [part.tolist() for part in partition.parts] == [[1], [0, 2], [3]]
         assert partition.names == ("a", "b", "c")
     with pytest.raises(
-        InputError, match="column 'site' has 3 values, so there are parties=3, not 10"
+        InputError, match="column 'site' has 3 values, but parties=10 is set; set parties=3"
     ):
         by_column(by_site(10))
     with pytest.raises(InputError, match=r"unknown column of t\.csv 'sit'; did you mean site"):

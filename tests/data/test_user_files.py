@@ -70,7 +70,7 @@ def test_numeric_labels_are_in_ascending_order(tmp_path: Path) -> None:
 DAMAGED_TABLES = [
     ("", "has no rows below its header"),
     ("age,label\n", "has no rows below its header"),
-    ("age,label\n1,a\n2\n", "line 3 has 1 cells, the header has 2"),
+    ("age,label\n1,a\n2\n", "line 3 has 1 cells, the header has 2; correct the line"),
     ("age,label\n1,a\nold,b\n", "line 3: column 'age' is 'old', not a number.*ignore=age"),
     ("age,label\n1,a\n,b\n", "line 3: column 'age' is empty"),
     ("age,label\n1,a\ninf,b\n", "line 3: column 'age' is 'inf', not a number"),
@@ -78,9 +78,9 @@ DAMAGED_TABLES = [
         "age,label\n1,a\n1e300,b\n",
         "line 3: column 'age' is '1e300', not a number that float32 can hold",
     ),
-    ("age,label\n1,a\n2,\n", "line 3: column 'label' is empty"),
+    ("age,label\n1,a\n2,\n", "line 3: the cell of column 'label' is empty; fill it in"),
     ("age,label\n1,1\n2,1.0\n3,2\n", "column 'label' has 1 and 1.0, one number in two spellings"),
-    ("age,age,label\n1,1,a\n", "more than one column 'age'"),
+    ("age,age,label\n1,1,a\n", "more than one column 'age'; rename one of them"),
     ("label\na\n", "no feature columns: its only columns are label"),
     ("age,lable\n1,a\n", "unknown column of .* 'label'; did you mean lable"),
     ('age,label\n"1,a\n', "not a text table"),
@@ -185,7 +185,10 @@ DAMAGED_ARRAYS = [
         {"x": np.zeros((3, 2)), "y": np.array([0, -1, 1])},
         r"y must hold integers from 0 to 1, one per class; it has -1 to 1",
     ),
-    ({"x": np.array([[1.0], [np.nan]]), "y": np.zeros(2, int)}, "not finite in sample 1"),
+    (
+        {"x": np.array([[1.0], [np.nan]]), "y": np.zeros(2, int)},
+        "sample 1 of .* has NaN or infinite values",
+    ),
     (
         {"x": np.zeros((3, 2)), "y": np.zeros(3, int), "x_test": np.zeros((1, 2))},
         "one of x_test and y_test",
@@ -197,7 +200,7 @@ DAMAGED_ARRAYS = [
             "x_test": np.zeros((1, 3)),
             "y_test": np.zeros(1, int),
         },
-        "they must be alike",
+        "both need the same dtype and shape",
     ),
 ]
 
@@ -505,7 +508,9 @@ def test_unprintable_and_repeated_names_are_refused(tmp_path: Path) -> None:
 def test_classes_of_arrays_are_consistent_and_start_at_0(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, x=np.eye(2), y=[0, 1], classes=["a", "b"])
-    with pytest.raises(InputError, match="has the classes a, b, not b, a as classes= says"):
+    with pytest.raises(
+        InputError, match="has the classes a, b, but classes=b,a is set; use the same names"
+    ):
         read_npz(path, Reading(classes=("b", "a")))
     np.savez(path, x=np.eye(2), y=[100_000, 100_001])
     with pytest.raises(

@@ -504,7 +504,7 @@ def test_damaged_files_get_one_clear_message(digits: Result, tmp_path: Path) -> 
         (tmp_path / "damaged.safetensors").write_bytes(content)
         with pytest.raises(InputError, match="or is damaged"):
             moonfl.load_model(tmp_path / "damaged.safetensors")
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="does not exist; pass the folder of an export"):
         moonfl.load_model(tmp_path / "nowhere.safetensors")
     save_file(tensors, tmp_path / "foreign.safetensors")
     with pytest.raises(InputError, match="not a model that"):

@@ -119,8 +119,11 @@ def test_sites_need_the_same_columns_in_the_same_order(tmp_path: Path) -> None:
         ({"counts": "x"}, r"Expected `array`, got `str` - at `\$\.counts`"),
         ({"counts": [0] * 10}, "party 1 must report one sample count for each .* not all 0"),
         ({"counts": [2**40] * 10}, "party 1 must report one sample count for each"),
-        ({"shape": [2**31]}, "party 1 reports samples of an impossible shape"),
-        ({"held_out": 2**40}, "party 1 reports 1099511627776 held-out samples"),
+        ({"shape": [2**31]}, "party 1 reports samples of shape .2147483648.; every dimension"),
+        (
+            {"held_out": 2**40},
+            "party 1 reports 1099511627776 held-out samples; it must be less than 1099511627776",
+        ),
         ({"held_out": -1}, r"Expected `int` >= 0 - at `\$\.held_out`"),
         ({"validation": 1.5}, r"Expected `int`, got `float` - at `\$\.validation`"),
         (

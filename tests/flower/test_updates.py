@@ -73,11 +73,11 @@ FORGERIES: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
         edit_update(lambda f, t: t.pop("params")),
         "it sends buffers, extra/delta_c, expected params",
     ),
-    "nan beside the model": (
+    "nan in addition to the model": (
         edit_tensor("extra/delta_c", lambda t: t * torch.nan),
         "of delta_c is not finite",
     ),
-    "nothing beside the model": (
+    "nothing in addition to the model": (
         edit_update(lambda f, t: t.pop("extra/delta_c")),
         r"it sends \[\], expected \['delta_c'\]; a method declares in extra_like\(\)",
     ),

@@ -312,7 +312,7 @@ def test_a_run_directory_in_use_is_locked(
             ["run", "rounds=1", "--force", "--out", str(tmp_path / "run")],
         ):
             assert main(args) == 2
-            assert "is in use by another run" in capsys.readouterr().err
+            assert "is in use by another process; wait until it ends" in capsys.readouterr().err
     finally:
         os.close(descriptor)
     assert moonfl.resume(tmp_path / "run", workers=1).rounds[-1]["round"] == 4

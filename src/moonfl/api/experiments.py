@@ -192,8 +192,8 @@ def check_same_model(
     old: Server = saved.server
     if shapes(old.params) != shapes(params) or shapes(old.buffers) != shapes(buffers):
         raise InputError(
-            f"the model is not the one that {directory} began with: "
-            "its weights or buffers have other shapes"
+            f"the weights or buffers of the model have other shapes than those in {directory}; "
+            "pass the model that the run was started with"
         )
 
 

@@ -127,7 +127,8 @@ def _resume(out: Path, exp: Experiment, task: Task, options: Options, *, previou
     """Resume the run in `out` if it has the same settings."""
     if fingerprint(read_experiment(out)) != fingerprint(exp):
         raise InputError(
-            f"{out} holds a run with other settings; choose another out, or omit resume"
+            f"{out} holds a run with other settings; choose another out, or pass force=True "
+            "instead of resume=True to replace it"
         )
     return resume_run(out, previous=previous, task=task, options=options)
 
@@ -147,9 +148,12 @@ def _experiment(
     valid = [name for name in settings.names(Experiment) if name not in DETERMINED]
     for key in values:
         if key in DETERMINED:
-            raise InputError(f"{key} has no effect here: federate takes the parties as they are")
+            raise InputError(
+                f"{key} cannot be passed to moonfl.federate, because the parties' data determine "
+                "it; remove it"
+            )
         if key not in valid:
-            also = "settings of a method belong to its value: algorithm=moonfl.MOON(mu=1)"
+            also = "and the settings of a method inside algorithm=, as in moonfl.MOON(mu=1)"
             raise unknown("setting", key, valid, also)
     parts: dict[str, Any] = {"algorithm": algorithm}
     parts |= {part: values[part] for part in PARTS if part in values}
@@ -219,7 +223,8 @@ def _read_test(test: Data | Parties | None, names: tuple[str, ...]) -> list[_Set
     test_names, sets = _read_parties(test, "the test set of party", TEST)
     if set(test_names) != set(names):
         raise InputError(
-            f"test has the parties {', '.join(test_names)}, parties are {', '.join(names)}"
+            f"test has sets for {', '.join(test_names)}, but the parties are {', '.join(names)}; "
+            "use the same names"
         )
     return [sets[test_names.index(name)] for name in names]
 
@@ -283,7 +288,7 @@ def _read_set(where: str, data: object, stream: int, number: int = 0) -> _Set:
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
     if x.ndim == 0 or len(x) == 0:
-        raise InputError(f"{where} has no samples")
+        raise InputError(f"{where} has no samples; pass at least one, or leave it out")
     return _Set(where, x, y)
 
 

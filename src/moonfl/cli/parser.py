@@ -61,7 +61,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if takes_words:
         args.words += rest  # key=value words after an option
     if getattr(args, "out", None) == "":
-        args.parser.error("--out must not be empty")
+        args.parser.error("--out must be a path, got ''")
     return args
 
 

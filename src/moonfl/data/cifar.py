@@ -65,7 +65,9 @@ class PlainUnpickler(pickle.Unpickler):
         try:
             return self.ALLOWED[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
+            raise pickle.UnpicklingError(
+                f"it contains {module}.{name}, which is not allowed"
+            ) from None
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
         content = PlainUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
         return {_text(key): value for key, value in content.items()}
     except FileNotFoundError:
-        raise InputError(f"{path} is missing") from None
+        raise InputError(f"{path} is missing; download it with `moonfl data get`") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except Exception as error:  # a damaged pickle raises nearly anything

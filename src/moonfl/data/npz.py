@@ -64,8 +64,8 @@ def _class_names(path: Path, arrays: Arrays, expected: tuple[str, ...]) -> tuple
     classes = tuple(str(name) for name in names)
     if expected and classes != expected:
         raise InputError(
-            f"{path} has the classes {', '.join(classes)}, not {', '.join(expected)} "
-            "as classes= says"
+            f"{path} has the classes {', '.join(classes)}, but classes={','.join(expected)} is set; "
+            "use the same names in the same order"
         )
     return classes
 
@@ -82,7 +82,7 @@ def _check_alike(path: Path, train: Examples, test: Examples) -> None:
     if test.x.shape[1:] != train.x.shape[1:] or test.x.dtype != train.x.dtype:
         raise InputError(
             f"{path}: x_test is {describe_samples(test)}, x is {describe_samples(train)}; "
-            "they must be alike"
+            "both need the same dtype and shape"
         )
 
 
@@ -257,7 +257,7 @@ def _float_labels(where: str, y: Array) -> InputError:
 def _samples(where: str, x: Array, integers: bool) -> torch.Tensor:
     """Return the samples as a tensor: uint8 images, int64 token ids, or finite float32 values."""
     if x.dtype.kind not in "biuf" or x.size == 0:
-        raise InputError(f"{where} holds {x.dtype} {list(x.shape)}; it must hold numbers")
+        raise InputError(f"{where} must hold integers or floats, got {x.dtype} {list(x.shape)}")
     if x.dtype == np.uint8 and x.ndim == 4:
         if x.shape[3] in CHANNELS and min(x.shape[1:3]) > max(CHANNELS):
             raise InputError(
@@ -269,7 +269,9 @@ def _samples(where: str, x: Array, integers: bool) -> torch.Tensor:
     finite = torch.isfinite(values)
     if not bool(finite.all()):
         row = int((~finite).flatten(1).any(dim=1).nonzero()[0])
-        raise InputError(f"{where} has a value that is not finite in sample {row}")
+        raise InputError(
+            f"sample {row} of {where} has NaN or infinite values; correct or remove it"
+        )
     return values
 
 

@@ -114,7 +114,7 @@ def read_table(path: Path, reading: Reading) -> Table:
     header = table.header
     for name in header:
         if header.count(name) > 1:
-            raise InputError(f"{path} has more than one column '{name}'")
+            raise InputError(f"{path} has more than one column '{name}'; rename one of them")
     if reading.label not in header:
         hint = "set the column of the classes with label=NAME"
         raise unknown(f"column of {path}", reading.label, header, hint)
@@ -140,7 +140,7 @@ def _read_cells(path: Path) -> Table:
             if len(row) != len(header):
                 raise InputError(
                     f"{path}, line {reader.line_num} has {len(row)} cells, "
-                    f"the header has {len(header)}"
+                    f"the header has {len(header)}; correct the line"
                 )
             rows.append(row)
             lines.append(reader.line_num)
@@ -181,7 +181,10 @@ def _non_empty(table: Table, name: str) -> list[str]:
     values = table.column(name)
     if "" in values:
         line = table.lines[values.index("")]
-        raise InputError(f"{table.path}, line {line}: column '{name}' is empty")
+        raise InputError(
+            f"{table.path}, line {line}: the cell of column '{name}' is empty; fill it in, or "
+            "remove the row"
+        )
     return values
 
 

@@ -89,7 +89,9 @@ def _model_name(models: State, party: int | None) -> str:
     """Return the name of the requested model."""
     if GLOBAL in models:
         if party is not None:
-            raise InputError(f"this run has only a global model, got party {party}")
+            raise InputError(
+                f"this run has only a global model, got party {party}; omit --party (party=)"
+            )
         return GLOBAL
     name = f"party{party}"
     if name not in models:

@@ -99,7 +99,9 @@ def read(path: Path) -> tuple[Header, Params]:
             names = file.keys()
             return header, {name: file.get_tensor(name).clone() for name in names}
     except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
+        raise InputError(
+            f"{path} does not exist; pass the folder of an export, or its model.safetensors"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise damaged(path, str(error)) from None
 

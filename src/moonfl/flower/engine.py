@@ -261,6 +261,8 @@ def no_evaluation(refusals: list[RefusedError]) -> RunError:
     """Return the error for a model that no site could evaluate."""
     if any(isinstance(refusal, NotFiniteError) for refusal in refusals):
         return DivergenceError(
-            "the aggregated model has a finite loss at no site: training has diverged; lower lr"
+            "the aggregated model has no finite loss at any site: training has diverged; lower lr"
         )
-    return RunError("no site could evaluate the model on its held-out samples")
+    return RunError(
+        "no site could evaluate the model on its held-out samples; see the reasons above"
+    )

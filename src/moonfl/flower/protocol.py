@@ -340,7 +340,7 @@ def check_extra(extra: State, expected: ExpectedUpdate) -> None:
     if list(extra) != list(expected.extra):
         labels = sanitize(str(list(extra)))
         raise RefusedError(
-            f"beside the model it sends {labels}, expected {list(expected.extra)}; "
+            f"in addition to the model it sends {labels}, expected {list(expected.extra)}; "
             "a method declares in extra_like() what its finish() sends"
         )
     for label, params in extra.items():
@@ -399,16 +399,22 @@ def check_site(site: schema.SiteRecord, parties: int) -> None:
             f"it claims to be party {site.party}; parties are numbered 0 to {parties - 1}"
         )
     if any(side >= MAX_SIDE for side in site.shape):
-        raise RefusedError(f"party {site.party} reports samples of an impossible shape")
+        raise RefusedError(
+            f"party {site.party} reports samples of shape {sanitize(str(site.shape))}; every dimension must be "
+            f"less than {MAX_SIDE}"
+        )
     plausible = all(count < MAX_SAMPLES for count in site.counts)
     if not plausible or len(site.counts) != len(site.classes) or sum(site.counts) == 0:
         raise RefusedError(
             f"party {site.party} must report one sample count for each of its "
-            f"{len(site.classes)} classes, not all 0"
+            f"{len(site.classes)} classes, each less than {MAX_SAMPLES} and not all 0"
         )
     for size in (site.held_out, site.validation):
         if size >= MAX_SAMPLES:
-            raise RefusedError(f"party {site.party} reports {size} held-out samples")
+            raise RefusedError(
+                f"party {site.party} reports {size} held-out samples; it must be less than "
+                f"{MAX_SAMPLES}"
+            )
     if site.moments is not None:
         read_moments(site)
 
@@ -462,7 +468,10 @@ def check_counts(name: str, counts: EvaluationCounts | None, size: int, classes:
     if not math.isfinite(counts.loss):
         raise NotFiniteError("its loss is not finite")
     if not 0 <= counts.loss <= MAX_MEAN_LOSS * size:
-        raise RefusedError(f"it reports {counts.loss} as the sum of its losses")
+        raise RefusedError(
+            f"it reports {counts.loss} as the sum of its losses; it must be from 0 to "
+            f"{MAX_MEAN_LOSS * size:g}"
+        )
     for key in COUNTS:
         check_class_counts(key, getattr(counts, key), size, classes)
     for actual, predicted, hits in zip(counts.actual, counts.predicted, counts.hits, strict=True):

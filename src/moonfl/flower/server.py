@@ -175,7 +175,8 @@ def read_secrets(exp: Experiment, config: dict[str, Any]) -> tuple[str, ...]:
     if secrets and len(secrets) != exp.parties:
         raise InputError(
             f"app/pyproject.toml has the secrets of {len(secrets)} sites, "
-            f"but app/experiment.toml has parties={exp.parties}"
+            f"but app/experiment.toml has parties={exp.parties}; add or remove secrets, or change "
+            "parties"
         )
     return secrets
 

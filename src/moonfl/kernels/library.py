@@ -1,7 +1,7 @@
 """The native library, loaded with ctypes. Without it all computations use torch.
 
 The environment variable MOONFL_KERNELS limits the instruction set: avx512 (the default: the best
-that this processor has), avx2, base, or torch (no native code).
+that this CPU has), avx2, base, or torch (no native code).
 """
 
 import ctypes
@@ -36,7 +36,8 @@ def library() -> ctypes.CDLL | None:
         version = None
     if version != VERSION:
         warnings.warn(
-            f"{path} is of another version or machine and is not used; install moonfl again",
+            f"{path} was built for another version or machine, so training uses torch; "
+            "reinstall moonfl",
             stacklevel=2,
         )
         return None

@@ -32,7 +32,7 @@ EXPORT int moonfl_version(void) { return 3; }
 /* Return the number of lanes of the selected instruction set. */
 EXPORT int moonfl_lanes(void) { return chosen->lanes; }
 
-/* Execute n times ten vector multiply-adds, to measure the peak performance of the processor. */
+/* Execute n times ten vector multiply-adds, to measure the peak performance of the CPU. */
 EXPORT float moonfl_multiply_add(int64_t n) { return chosen->multiply_add((long)n); }
 
 static pthread_key_t at_the_end; /* frees the memory of a thread when it exits */

@@ -18,7 +18,7 @@ typedef uint8_t NAME(bytes) __attribute__((vector_size(VL), aligned(1), may_alia
 #include "convpool.h"
 #include "product.h"
 
-/* Execute n times ten independent multiply-adds, enough to saturate the processor. */
+/* Execute n times ten independent multiply-adds, enough to saturate the CPU. */
 static float NAME(multiply_add)(long n)
 {
     V sum[10], step = 0.999f - (V){0};

@@ -59,7 +59,7 @@ def resnet(shape: tuple[int, ...], depth: int) -> nn.Module:
     if len(shape) != 3:
         raise InputError(
             f"model resnet{depth} needs images [channels, height, width], "
-            f"the data have shape {shape}"
+            f"the data have shape {shape}; try model=mlp"
         )
     layers: list[nn.Module] = [conv_bn(shape[0], 64, 3), nn.ReLU()]
     channels = 64

@@ -161,7 +161,10 @@ def _lock(descriptor: int, directory: Path) -> None:
             return
         except BlockingIOError:
             if wait is None:
-                raise InputError(f"{directory} is in use by another run") from None
+                raise InputError(
+                    f"{directory} is in use by another process; wait until it ends, or use "
+                    "another directory"
+                ) from None
             time.sleep(wait)
 
 
@@ -215,7 +218,7 @@ def check_data(directory: Path, exp: Experiment, task: Task) -> None:
     if read_partition(directory).sha256 != task.partition_record().sha256:
         raise InputError(
             f"the data of {exp.dataset} have changed since {directory} began: "
-            "other samples, or another partition"
+            "other samples, or another partition; restore the data, or start a new run"
         )
 
 

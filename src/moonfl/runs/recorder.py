@@ -180,7 +180,7 @@ def implementation_choices(exp: Experiment, task: Task) -> dict[str, str]:
         "aggregation": aggregation.describe(
             exp.aggregation, exp.trim, exp.clip, exp.algorithm.weighting
         ),
-        "optimiser": "SGD; its state is reset in every round",
+        "optimizer": "SGD; its state is reset in every round",
         "batches": (
             "the last incomplete batch is dropped; "
             "a party smaller than a batch trains on all it has"

@@ -20,7 +20,8 @@ def round_record(
     """
     if not scores:
         raise RunError(
-            "no party could train: each has a single sample, and the model has BatchNorm"
+            "no party could train: each has a single sample, and the model has BatchNorm; "
+            "use fewer parties, or a model without BatchNorm"
         )
     check_finite(t, scores.values())
     values = list(scores.values())

@@ -27,7 +27,9 @@ def data(args: argparse.Namespace) -> None:
     datasets = overview.read().datasets
     if (args.action == "get") != (args.name is not None):
         names = ", ".join(dataset.name for dataset in datasets)
-        raise InputError(f"`data get` takes the name of a dataset ({names}), `data list` none")
+        raise InputError(
+            f"`moonfl data get NAME` needs one of {names}; `moonfl data list` takes no name"
+        )
     data_dir = directory(args.data_dir)
     if args.action == "get":
         from ...data.download import get

@@ -23,8 +23,8 @@ def by_column(request: PartitionRequest) -> Partition:
     names, party, counts = np.unique(values, return_inverse=True, return_counts=True)
     if request.parties not in (0, len(names)):
         raise InputError(
-            f"column '{column}' has {len(names)} values, so there are parties={len(names)}, "
-            f"not {request.parties}"
+            f"column '{column}' has {len(names)} values, but parties={request.parties} is set; "
+            f"set parties={len(names)} or omit it"
         )
     parts = np.split(np.argsort(party, kind="stable"), np.cumsum(counts)[:-1])
     return Partition(parts, names=tuple(str(name) for name in names))
