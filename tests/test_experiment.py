@@ -6,11 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moonfl.algorithms import MOON, FedAvg, FedDyn, FedProx, Scaffold, Solo
+from moonfl.algorithms import ALGORITHMS, MOON, FedAvg, FedDyn, FedProx, Scaffold, Solo
 from moonfl.errors import InputError
-from moonfl.experiment import Experiment, fingerprint, from_toml, override, to_dict, to_toml
+from moonfl.experiment import (
+    Experiment,
+    fingerprint,
+    from_dict,
+    from_toml,
+    override,
+    to_dict,
+    to_toml,
+)
 from moonfl.presets import PRESETS
-from moonfl.server_optimizers import Adam, Average, Momentum
+from moonfl.server_optimizers import SERVERS, Adam, Average, Momentum
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -206,6 +214,19 @@ FIRST_SETTINGS = {
     "scale",
     "device",
 }
+FIRST_PART_SETTINGS = {
+    "fedavg": {},
+    "fedprox": {"mu"},
+    "scaffold": {},
+    "moon": {"mu", "tau", "negatives", "contrast"},
+    "solo": {},
+    "fednova": {},
+    "feddyn": {"alpha"},
+    "average": {},
+    "momentum": {"momentum", "damped", "lr"},
+    "adam": {"lr", "beta1", "beta2", "tau"},
+    "yogi": {"lr", "beta1", "beta2", "tau"},
+}
 
 
 def test_a_setting_that_is_added_later_declares_its_version() -> None:
@@ -213,6 +234,32 @@ def test_a_setting_that_is_added_later_declares_its_version() -> None:
     fields = {field.name: field for field in dataclasses.fields(Experiment)}
     for name in fields.keys() - FIRST_SETTINGS:
         assert fields[name].metadata["added"], f"setting(..., added=VERSION) for {name}"
+
+
+@pytest.mark.parametrize("name", [*FIRST_PART_SETTINGS])
+def test_a_part_setting_that_is_added_later_declares_its_version(name: str) -> None:
+    """The same holds for the settings of algorithms and server optimizers."""
+    cls = {**ALGORITHMS, **SERVERS}[name]
+    for field in dataclasses.fields(cls):
+        is_first = field.name in FIRST_PART_SETTINGS[name]
+        assert is_first or field.metadata["added"], f"setting(..., added=VERSION) for {field.name}"
+
+
+def test_combination_is_the_former_name_of_aggregation() -> None:
+    assert from_dict({"combination": "none"}) == Experiment()
+    assert from_dict({"combination": "median"}) == Experiment(aggregation="median")
+    with pytest.raises(InputError, match="aggregation and its former name combination"):
+        from_dict({"combination": "median", "aggregation": "median"})
+
+
+def test_former_class_attributes_of_methods_are_accepted() -> None:
+    with pytest.warns(DeprecationWarning, match="call it takes_server_optimizer"):
+
+        class Old(FedAvg):
+            takes_server_step = False
+
+    with pytest.raises(InputError, match="cannot be combined with server=momentum"):
+        Experiment(algorithm=Old(), server=Momentum())
 
 
 @pytest.mark.parametrize("name", ["cifar10-moon", "cifar10-fedavg", "digits-scaffold"])

@@ -54,6 +54,12 @@ def unknown(kind: str, name: str, allowed: Iterable[str], also: str = "") -> Inp
     return InputError(f"unknown {kind} '{name}'{hint} (allowed: {', '.join(names)})")
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or its type if there is none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def quoted(path: object) -> str:
     """Return a path quoted for a shell."""
     return shlex.quote(str(path))

@@ -19,7 +19,7 @@ from .errors import InputError, notify, unknown
 from .models.encoders import ENCODERS
 from .registry import find, name_of
 from .server_optimizers import SERVERS, Average, ServerOptimizer
-from .settings import setting
+from .settings import RENAMED, setting
 
 PARTS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "server": SERVERS}
 BASES: dict[str, type] = {"algorithm": Algorithm, "server": ServerOptimizer}
@@ -28,8 +28,6 @@ CUSTOM_DATA = "given"  # dataset= of a run whose data were passed to moonfl.fede
 PARTIES = 10  # default number of parties
 HOLDOUT = 0.2  # default share of held-out samples
 NOTES = ("versions", "choices")  # tables of a run's experiment.toml that are not settings
-RENAMED = {"combination": "aggregation"}  # old key -> new key
-RENAMED_ATTRIBUTES = {"takes_server_step": "takes_server_optimizer", "meaning": "choice"}
 READER_SETTINGS = {  # settings of a reader, and the datasets that have it
     "label": ("csv",),
     "ignore": ("csv",),
@@ -154,7 +152,8 @@ class Experiment:
             warnings.warn(
                 "combination is deprecated; use aggregation", DeprecationWarning, stacklevel=3
             )
-            object.__setattr__(self, "aggregation", combination)
+            name = "mean" if combination == "none" else combination
+            object.__setattr__(self, "aggregation", name)
         settings.check(self)
         for part in PARTS:
             check_part(part, getattr(self, part))
@@ -243,9 +242,6 @@ def check_part(part: str, value: object) -> None:
         example = {"algorithm": "MOON()", "server": "Average()"}[part]
         raise InputError(f"{part} must be a {base.__name__} such as {example}, got {value!r}")
     label = f"{part}={part_name(value)}"
-    for old, new in RENAMED_ATTRIBUTES.items():
-        if hasattr(type(value), old):
-            raise InputError(f"{label}: the class attribute {old} is now called {new}; rename it")
     settings.check_field_types(type(value), label)
     settings.check(value, f"{part}.")
 
@@ -331,9 +327,7 @@ def fingerprint(exp: Experiment) -> str:
 
 def from_dict(values: dict[str, Any]) -> Experiment:
     """Return the experiment with these values; `to_dict` is the inverse."""
-    values = {RENAMED.get(key, key): value for key, value in values.items() if key not in NOTES}
-    if values.get("aggregation") == "none":  # the former default of `combination`
-        values["aggregation"] = "mean"
+    values = rename_keys({key: value for key, value in values.items() if key not in NOTES})
     parts: dict[str, Any] = {}
     for part in PARTS:
         table = values.pop(part, None)
@@ -343,6 +337,17 @@ def from_dict(values: dict[str, Any]) -> Experiment:
             parts[part] = settings.build(cls, table, f"{part}.")
     check_tables(values, {"algorithm": MOON(), "server": Average()} | parts)
     return replace(settings.build(Experiment, values, ""), **parts)
+
+
+def rename_keys(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with the present names of settings that were renamed."""
+    for old, new in RENAMED.items():
+        if old in values and new in values:
+            raise InputError(f"{new} and its former name {old} are both set; remove {old}")
+    values = {RENAMED.get(key, key): value for key, value in values.items()}
+    if values.get("aggregation", "mean") in (None, "none"):  # the former default
+        values["aggregation"] = "mean"
+    return values
 
 
 def check_tables(values: dict[str, Any], parts: dict[str, Any]) -> None:
@@ -434,7 +439,7 @@ def unknown_key(key: str, values: dict[str, Any], valid: dict[str, tuple[str, st
     if owners:
         return InputError(
             f"{key} belongs to {part}={' or '.join(owners)}, and this experiment has "
-            f"{part}={values[part]['name']}; add {part}={owners[0]}"
+            f"{part}={values[part]['name']}; add {part}={' or '.join(owners)}"
         )
     return unknown("key", key, valid)
 

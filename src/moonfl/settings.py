@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 from .errors import InputError, unknown
 
 T = TypeVar("T")
+RENAMED = {"combination": "aggregation"}  # keys of experiments: former name -> name
 
 
 @dataclass(frozen=True)

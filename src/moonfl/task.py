@@ -24,7 +24,7 @@ from .data.images import Images
 from .data.locations import directory
 from .data.moments import Moments, compute_moments, mean_and_std, statistics_shape
 from .data.partition import Index, Partition, PartitionRequest, partition_samples, split_off
-from .errors import InputError, unknown
+from .errors import InputError, first_line, unknown
 from .experiment import HOLDOUT, Experiment
 from .metrics import Score, Tally, score, tally, total
 from .models.base import (
@@ -342,7 +342,7 @@ def check_device(device: str) -> None:
     try:
         torch.ones(1, device=device).item()
     except Exception as error:  # each backend fails in its own way
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"device={device} is not available ({reason}); use device=cpu") from None
 
 

@@ -1,11 +1,14 @@
 """Algorithm: the contract of a federated learning method."""
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from ..types import Batch, Loss, Mean, Params, Party, Server, State, Update
+
+RENAMED_ATTRIBUTES = {"takes_server_step": "takes_server_optimizer", "meaning": "choice"}
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,14 @@ class Algorithm:
     federated: ClassVar[bool] = True  # False: parties never exchange models; there is one round
     weighting: ClassVar[str] = "parties are weighted by their number of samples"
     choice: ClassVar[str] = ""  # implementation choice, stored with the results
+
+    def __init_subclass__(cls) -> None:
+        """Accept the former names of class attributes."""
+        for old, new in RENAMED_ATTRIBUTES.items():
+            if old in vars(cls):
+                note = f"{cls.__name__}.{old} is deprecated; call it {new}"
+                warnings.warn(note, DeprecationWarning, stacklevel=2)
+                setattr(cls, new, vars(cls)[old])
 
     def init_server(self, params: Params, buffers: Params) -> Server:
         """Return the server before the first round; `shared` is sent to parties, not `memory`."""

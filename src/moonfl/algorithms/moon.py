@@ -52,8 +52,8 @@ class MOON(Algorithm):
             return L2Distance(self.mu).local_loss(party)
         if not party.state:  # the first round of this party
             return super().local_loss(party)
-        glob = party.frozen(party.global_model)
         prev = [party.frozen(model) for model in previous_models(party)]
+        glob = party.frozen(party.global_model)
 
         def loss(model: nn.Module, batch: Batch) -> Tensor:
             z, logits = model(batch.x)  # Algorithm 1, line 14

@@ -41,6 +41,7 @@ class Options:
     workers: int | None = None  # processes that train parties; None: one per core
     state_memory: int | None = None  # bytes of party states in memory; None: a quarter of the free
     watch: Watch = ignore  # called with the record of each round
+    before_analysis: Watch = ignore  # called with the last record, before the final analysis
     engine: EngineFactory | None = None  # trains elsewhere than in processes of this machine
 
     def make_engine(self, exp: Experiment, task: Task, states: States) -> Engine:
@@ -118,6 +119,7 @@ def start_run(
             exp,
             task,
             watch=options.watch,
+            before_analysis=options.before_analysis,
             directory=directory,
             states=States(options.state_memory, directory and directory / CHECKPOINT),
         )
@@ -166,6 +168,7 @@ def resume_run(
             exp,
             task,
             watch=options.watch,
+            before_analysis=options.before_analysis,
             directory=directory,
             states=states,
             records=records,

@@ -22,15 +22,16 @@ from ..experiment import (
     CUSTOM_MODEL,
     HOLDOUT,
     PARTS,
-    RENAMED,
     Experiment,
     find_part,
     fingerprint,
+    rename_keys,
 )
 from ..models.base import Model, probe, uses_fractions
 from ..models.encoders import ModelSource, make_encoder
 from ..runs.directory import holds_run, is_being_replaced, read_experiment
 from ..runs.recorder import Result, Watch, ignore
+from ..settings import RENAMED
 from ..task import FederatedData, Task, build_task, hold_out
 from .experiments import Options, resume_run, start_run
 from .recovery import Hints, recovery_hints
@@ -144,7 +145,7 @@ def _experiment(
     for old, new in RENAMED.items():
         if old in values:
             notify(f"moonfl: the argument {old} is deprecated; use {new}")
-            values[new] = values.pop(old)
+    values = rename_keys(values)
     valid = [name for name in settings.names(Experiment) if name not in DETERMINED]
     for key in values:
         if key in DETERMINED:
@@ -203,7 +204,7 @@ def _federated_data(
         test=_concatenate(parts[len(names) :]) if test_sets else None,
         classes=classes,
         preparation=default_preparation(train.x.dtype, len(train.x.shape) - 1),
-        test_party=_owners(test_sets) if len(test_sets) > 1 or _is_by_party(test) else None,
+        test_party=_owners(test_sets) if _is_by_party(test) else None,
         names=names,
     )
     return hold_out(data, test=exp.holdout or HOLDOUT, validation=exp.validation)

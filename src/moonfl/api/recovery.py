@@ -28,7 +28,7 @@ class Hints:
             template = self.previous
         else:
             template = self.restart
-        return template.replace("{run}", str(run))
+        return template.replace("'{run}'", repr(str(run))).replace("{run}", str(run))
 
 
 IN_PYTHON = Hints(

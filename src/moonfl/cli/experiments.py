@@ -4,8 +4,8 @@ import itertools
 from pathlib import Path
 
 from .. import presets, settings
-from ..errors import InputError, quoted, unknown
-from ..experiment import Experiment, from_toml, override, part_name
+from ..errors import InputError, notify, quoted, unknown
+from ..experiment import Experiment, from_toml, override, part_name, read_toml
 
 
 def select_experiment(words: list[str]) -> tuple[str, Experiment]:
@@ -55,8 +55,15 @@ def read_experiment(name: str) -> Experiment:
     if name in presets.PRESETS:
         return presets.PRESETS[name].experiment
     if name.endswith(".toml"):
+        notify_renamed(Path(name))
         return from_toml(Path(name))
     raise unknown("preset", name, presets.PRESETS)
+
+
+def notify_renamed(path: Path) -> None:
+    """Print a note for every setting of a TOML file that has a former name."""
+    for old in settings.RENAMED.keys() & read_toml(path).keys():
+        notify(f"moonfl: {path}: the key {old} is deprecated; use {settings.RENAMED[old]}")
 
 
 def method_name(exp: Experiment) -> str:

@@ -24,6 +24,7 @@ class Progress:
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
+        self.shown = 0  # the last round that was shown
         self.bar = None
         if on_terminal():
             self.bar = tqdm(total=rounds, unit="round", leave=False, mininterval=0, miniters=1)
@@ -41,13 +42,18 @@ class Progress:
             self.bar.close()
 
     def __call__(self, record: RoundRecord) -> None:
-        """Show the metrics of a round; after the last one, that the final analysis begins."""
-        self._show(record)
-        if record.round == self.rounds:
-            if self.bar is None:
-                notify(ANALYSIS)
-            else:
-                self.bar.set_description_str(ANALYSIS)
+        """Show the metrics of a round, once."""
+        if record.round > self.shown:
+            self.shown = record.round
+            self._show(record)
+
+    def before_analysis(self, record: RoundRecord) -> None:
+        """Show the last round and that the final analysis begins, which takes seconds."""
+        self(record)
+        if self.bar is None:
+            notify(ANALYSIS)
+        else:
+            self.bar.set_description_str(ANALYSIS)
 
     def _show(self, record: RoundRecord) -> None:
         accuracy = f"accuracy {100 * record.accuracy:.1f} %"

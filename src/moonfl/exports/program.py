@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..errors import RunError
+from ..errors import RunError, first_line
 from ..experiment import CUSTOM_MODEL
 from ..kernels.convpool import ConvReluPool
 from ..models.base import Model, with_memory_format
@@ -54,7 +54,7 @@ def write_program(path: Path, artifact: Artifact) -> None:
             torch.export.save(program, path)
     except Exception as error:  # user code may raise anything
         raise RunError(
-            f"torch.export cannot export model={artifact.experiment.model}: {_first_line(error)}"
+            f"torch.export cannot export model={artifact.experiment.model}: {first_line(error)}"
         ) from None
 
 
@@ -100,7 +100,7 @@ def _load_files(folder: Path, artifact: Artifact) -> dict[str, nn.Module]:
                 weights = load_model(path, artifact.experiment.model)
             program = torch.export.load(folder / PROGRAM).module()
     except Exception as error:  # user code may raise anything
-        raise RunError(f"an exported file cannot be loaded: {_first_line(error)}") from None
+        raise RunError(f"an exported file cannot be loaded: {first_line(error)}") from None
     return {WEIGHTS: weights, PROGRAM: program}
 
 
@@ -128,8 +128,3 @@ def _no_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

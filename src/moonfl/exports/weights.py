@@ -85,9 +85,9 @@ def load_model(path: str | Path, model: ModelSource | None = None) -> TrainedMod
         blueprint = _blueprint(header, model)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise damaged(path, repr(error)) from None
-    _check_tensors(path, str(header.experiment["model"]), blueprint, params)
+    _check_tensors(path, str(header.experiment.get("model")), blueprint, params)
     return blueprint.deployed(params)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ..api.recovery import Hints, recovery_hints
 from ..errors import InputError
 from ..runs.files import sync, writing
 from ..runs.recorder import Result
@@ -21,6 +22,12 @@ from .source import from_directory, from_result
 from .weights import is_export, write_weights
 
 STAGING = ".writing-"  # prefix of temporary folders
+
+HINTS = Hints(
+    exists="",
+    previous="`moonfl resume {run} --previous` resumes from the previous checkpoint",
+    restart="the run has to be started again",
+)
 
 
 class Exported(NamedTuple):
@@ -58,7 +65,8 @@ def export(
     if isinstance(run, Result):
         artifact = from_result(run, party, best)
     else:
-        artifact = from_directory(Path(run), party, best, data_dir)
+        with recovery_hints(HINTS, run):
+            artifact = from_directory(Path(run), party, best, data_dir)
     with _staging_folder(Path(out), force) as folder:
         write_weights(folder / WEIGHTS, artifact)
         write_program(folder / PROGRAM, artifact)

@@ -5,7 +5,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..kernels.chain import run
 from ..kernels.plan import NativeChain, Parts, plan_layers
 from ..types import Output
@@ -131,7 +131,7 @@ def probe(
     except InputError:
         raise
     except Exception as error:  # a custom module may raise anything
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise InputError(
             f"the model does not accept samples of shape {list(shape)}: {reason}"
         ) from None

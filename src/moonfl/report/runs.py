@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import InputError
 from ..runs.schema import FinalRecord, PartitionRecord, RoundRecord
 from ..runs.stopping import is_finished
+from ..settings import RENAMED
 from .run_checks import Settings, check_final, check_partition, check_settings, require
 from .run_files import read_record, read_rounds, read_toml
 
@@ -106,7 +107,7 @@ def read_run(path: Path) -> Run:
     values = read_toml(toml)
     versions = text_table(values.pop("versions", {}), "versions", toml)
     choices = text_table(values.pop("choices", {}), "choices", toml)
-    settings = flatten(values)
+    settings = {RENAMED.get(key, key): value for key, value in flatten(values).items()}
     check_settings(settings, str(toml))
     partition = read_record(partition_file, PartitionRecord)
     if partition is not None:

@@ -215,7 +215,10 @@ def read_partition(directory: Path) -> PartitionRecord:
 
 def check_data(directory: Path, exp: Experiment, task: Task) -> None:
     """Check that the data are those that the run began with."""
-    if read_partition(directory).sha256 != task.partition_record().sha256:
+    stored = read_partition(directory)
+    if stored.sha256 is None:
+        raise DamagedRunError(f"{directory / PARTITION} is damaged: it has no sha256")
+    if stored.sha256 != task.partition_record().sha256:
         raise InputError(
             f"the data of {exp.dataset} have changed since {directory} began: "
             "other samples, or another partition; restore the data, or start a new run"

@@ -95,15 +95,21 @@ class Recorder:
         task: Task,
         *,
         watch: Watch = ignore,
+        before_analysis: Watch = ignore,
         directory: Path | None = None,
         states: States | None = None,
         records: list[RoundRecord] | None = None,
         selected_models: dict[str, Params] | None = None,
     ) -> None:
-        """Start with the records and the selected models of a resumed run."""
+        """Start with the records and the selected models of a resumed run.
+
+        `watch` is called with each round when it is stored, `before_analysis` with the last one
+        before the final analysis, which takes seconds.
+        """
         self.exp = exp
         self.task = task
         self.watch = watch
+        self.before_analysis = before_analysis
         self.directory = directory
         self.states = states or States()
         self.records = records or []
@@ -118,12 +124,9 @@ class Recorder:
         selected = selected_round(self.records)
         if selected is record:
             self.selected_models = self.exp.algorithm.deployed(server)
-        if last:
-            self.watch(record)  # the final analysis takes seconds: report the round before it
         if self.directory is not None:
             self._write(self.directory, server, updates, last=last)
-        if not last:
-            self.watch(record)
+        self.watch(record)
 
     def _write(self, directory: Path, server: Server, updates: list[Update], *, last: bool) -> None:
         """Write the newest record with its checkpoint.
@@ -136,6 +139,7 @@ class Recorder:
         if selected is record and self.selected_models is not None:
             save(directory / BEST, self.selected_models)
         if last:
+            self.before_analysis(record)
             final = analyse(self.exp, self.task, server, updates)
             write_atomically(directory / FINAL, encode(final))
         append_line(directory / ROUNDS, encode(record))

@@ -55,8 +55,14 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the field named `key`, or `default` if it is not set."""
-        value = getattr(self, key, None)
-        return default if value is None else value
+        return getattr(self, key) if key in self else default
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def values(self) -> list[Any]:
+        """Return the values of the fields that are set."""
+        return [getattr(self, name) for name in self.keys()]
 
     def items(self) -> list[tuple[str, Any]]:
         """Return the fields that are set, with their names."""

@@ -12,7 +12,7 @@ from ...data.datasets import locate, source
 from ...data.locations import directory
 from ...errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted
 from ...experiment import Experiment
-from ...runs.directory import SETTINGS, claim_directory, read_experiment
+from ...runs.directory import SETTINGS, claim_directory, is_run_over_sites, read_experiment
 from ...runs.recorder import Result, implementation_choices
 from ...runs.summary import summarise_result
 from ...task import make_task, with_party_count
@@ -50,7 +50,8 @@ def resume(args: argparse.Namespace) -> None:
     """Resume an interrupted run and print its result."""
     out = Path(args.directory)
     exp = read_experiment(out)
-    check_data_present(exp, out, args.data_dir)
+    if not is_run_over_sites(out):
+        check_data_present(exp, out, args.data_dir)
     notify(describe(exp))
     with Progress(exp.rounds) as progress:
         result = train(
@@ -84,7 +85,12 @@ def export(args: argparse.Namespace) -> None:
 
 def options(args: argparse.Namespace, progress: Progress) -> Options:
     """Return how the run is executed."""
-    return Options(workers=args.workers, state_memory=args.state_memory, watch=progress)
+    return Options(
+        workers=args.workers,
+        state_memory=args.state_memory,
+        watch=progress,
+        before_analysis=progress.before_analysis,
+    )
 
 
 def run_directory(out: str | None, name: str) -> Path:
