@@ -40,7 +40,8 @@ class Undeclared(moonfl.FedAvg):
 
 
 def test_a_method_must_declare_what_it_sends(tmp_path: Path) -> None:
-    reason = r"in addition to the model it sends \['norm'\], expected \[\]; a method declares in extra_like"
+    sent = r"in addition to the model it sends \['norm'\], expected \[\]"
+    reason = f"{sent}; a method declares in extra_like"
     with pytest.raises(RunError, match=reason):
         run_simulated(replace(QUICK, algorithm=Undeclared()), tmp_path / "run")
 

@@ -64,8 +64,8 @@ def _class_names(path: Path, arrays: Arrays, expected: tuple[str, ...]) -> tuple
     classes = tuple(str(name) for name in names)
     if expected and classes != expected:
         raise InputError(
-            f"{path} has the classes {', '.join(classes)}, but classes={','.join(expected)} is set; "
-            "use the same names in the same order"
+            f"{path} has the classes {', '.join(classes)}, but classes={','.join(expected)} is "
+            "set; use the same names in the same order"
         )
     return classes
 

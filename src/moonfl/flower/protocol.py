@@ -400,8 +400,8 @@ def check_site(site: schema.SiteRecord, parties: int) -> None:
         )
     if any(side >= MAX_SIDE for side in site.shape):
         raise RefusedError(
-            f"party {site.party} reports samples of shape {sanitize(str(site.shape))}; every dimension must be "
-            f"less than {MAX_SIDE}"
+            f"party {site.party} reports samples of shape {sanitize(str(site.shape))}; "
+            f"every dimension must be less than {MAX_SIDE}"
         )
     plausible = all(count < MAX_SAMPLES for count in site.counts)
     if not plausible or len(site.counts) != len(site.classes) or sum(site.counts) == 0:
