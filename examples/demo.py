@@ -54,7 +54,7 @@ def mean(values: list[float]) -> str:
 
 
 def summarise(accuracies: dict[str, list[float]]) -> str:
-    """Say what the numbers show, and what they do not."""
+    """Return a summary of what the accuracies show and what they do not show."""
     solo = mean(accuracies["SOLO"])
     fedavg = mean(accuracies["FedAvg"])
     moon = mean(accuracies["MOON"])

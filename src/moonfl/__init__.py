@@ -1,4 +1,4 @@
-"""moonfl: federated learning on non-IID data with MOON and the methods around it."""
+"""moonfl: federated learning on non-IID data with MOON and related methods."""
 
 import difflib
 import importlib

@@ -27,7 +27,7 @@ class Recorder(Protocol):
     def log(
         self, record: RoundRecord, server: Server, updates: list[Update], *, last: bool
     ) -> None:
-        """Store a round; `last` tells whether the run ends with it."""
+        """Store a round; `last` is True if the run ends with it."""
 
 
 def run(

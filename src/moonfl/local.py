@@ -89,7 +89,8 @@ def local_update(
     clock = time.perf_counter()
     cpu_clock = time.process_time()
     data = task.parties[party]
-    with seeds.seeded(exp.seed, "model", t, party):  # for models and methods that draw, as dropout
+    # for models and methods that use random numbers, such as dropout
+    with seeds.seeded(exp.seed, "model", t, party):
         if state is None:
             state = exp.algorithm.init_party(server.params)
         if task.batch_norm and len(data.y) == 1:
@@ -149,7 +150,10 @@ def untrained(exp: Experiment, server: Server, party: int) -> Update:
 def frozen_factory(
     exp: Experiment, task: Task, workbench: Workbench, data: Examples
 ) -> Callable[[Params], Frozen]:
-    """Return how frozen models are made: cached if samples are the same in every epoch."""
+    """Return the function that loads frozen models.
+
+    Their outputs are cached if samples are the same in every epoch.
+    """
     if exp.epochs == 1 or (exp.augment and task.preparation.augments):
         return workbench.frozen
     chunks = torch.arange(len(data.y), device=data.y.device).split(exp.batch_size)
@@ -162,7 +166,7 @@ def frozen_factory(
 
 
 def check_buffers(before: Params, after: Params) -> None:
-    """Check that training kept names, shapes and dtypes of the buffers: they are averaged."""
+    """Check that the buffers have their names, shapes and dtypes, as averaging requires."""
     old = {name: (v.shape, v.dtype) for name, v in before.items()}
     new = {name: (v.shape, v.dtype) for name, v in after.items()}
     for name in {**old, **new}:

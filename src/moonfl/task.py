@@ -121,7 +121,7 @@ class Task:
             rows = rows.to(self.test.y.device)
             batch = Batch(self.preparation.batch(examples.x, rows), examples.y[rows], rows)
             tree.restore_hidden_state(model, hidden_state)  # independent of earlier chunks
-            with seeds.seeded(0, "evaluation", number):  # for models that draw in eval mode
+            with seeds.seeded(0, "evaluation", number):  # for models that use random numbers
                 logits = model(batch.x).logits
             loss = float(self.supervised(logits, batch)) * len(rows)
             tallies.append(tally(logits, batch.y, loss, party))
@@ -139,7 +139,7 @@ class Task:
         return score(**self.tallies(parts))
 
     def partition_record(self) -> PartitionRecord:
-        """Return who has which samples, with a hash that tells whether the data are unchanged."""
+        """Return which party has which samples, and a hash that detects changed data."""
         parties = [self.parties[i] for i in range(len(self.parties))]
         first = parties[0].x
         return PartitionRecord(

@@ -25,7 +25,7 @@ class TrainedModel(nn.Module):
     def __init__(
         self, model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, preparation: Preparation
     ) -> None:
-        """`shape` and `dtype` are those of a stored sample."""
+        """Wrap a network; `shape` and `dtype` are those of a stored sample."""
         super().__init__()
         self.model = model
         self.shape = shape

@@ -59,7 +59,7 @@ class Party:
     state: State  # what `finish` returned for this party when it last took part
     global_params: Params  # w^t
     global_buffers: Params
-    shared: State  # what the server sent beside w^t
+    shared: State  # what the server sent in addition to w^t
     lr: float  # learning rate of the local optimizer
     momentum: float  # momentum of the local optimizer
     supervised: Callable[[Tensor, Batch], Tensor]  # (logits, batch) -> loss, defined by the task
@@ -80,6 +80,7 @@ class Update:
     buffers: Params
     num_samples: int  # |D^i|
     num_steps: int  # optimizer steps; 0: this party could not train
-    extra: State = field(default_factory=dict)  # sent beside the model (SCAFFOLD's delta c_i)
+    # sent in addition to the model, such as SCAFFOLD's delta c_i
+    extra: State = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     missing: str = ""  # why there is no model: the party did not answer, or its update was refused

@@ -19,7 +19,7 @@ class Algorithm:
     stored on `self`: what must survive a round is returned, as Server or as party state.
     """
 
-    takes_server_optimizer: ClassVar[bool] = True  # False: its own aggregation admits no other
+    takes_server_optimizer: ClassVar[bool] = True  # False: the method has its own server update
     federated: ClassVar[bool] = True  # False: parties never exchange models; there is one round
     weighting: ClassVar[str] = "parties are weighted by their number of samples"
     choice: ClassVar[str] = ""  # implementation choice, stored with the results
@@ -50,17 +50,19 @@ class Algorithm:
         return loss
 
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
-        """Return what the party stores after local training, and what it sends beside its model.
+        """Return what the party stores, and what it sends in addition to its model.
 
-        `trained` holds parameters and buffers; `steps` is the number of optimizer steps.
+        Called after local training. `trained` holds parameters and buffers; `steps` is the number
+        of optimizer steps.
         """
         return party.state, {}
 
     def extra_like(self, params: Params, steps: int, momentum: float) -> State:
-        """Declare what `finish` sends beside the model: tensors of these names, shapes and dtypes.
+        """Declare what `finish` sends in addition to the model.
 
-        A server that does not trust its parties compares what they send with this. Scalars
-        (tensors without dimensions) must be equal, so they can only depend on these arguments.
+        The tensors that it sends have these names, shapes and dtypes. A server that does not trust
+        its parties compares what they send with this. Scalars (tensors without dimensions) must be
+        equal, so they can only depend on these arguments.
         """
         return {}
 

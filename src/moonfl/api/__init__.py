@@ -1,1 +1,1 @@
-"""The Python interface: run and resume experiments, and federate a model of your own."""
+"""The Python interface: run and resume experiments, and train custom models on custom data."""

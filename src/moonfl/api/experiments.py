@@ -62,14 +62,21 @@ def run(
     watch: Watch = ignore,
     engine: EngineFactory | None = None,
 ) -> Result:
-    """Run an experiment; with `out`, store it in that directory (`force`: replace an existing run).
+    """Run an experiment and return its result.
 
-    `workers` processes train the parties, by default one per core. Above `state_memory` bytes, by
-    default a quarter of the free memory, party states are stored on disk. Neither changes the
-    results. Runs in several threads of a process take turns, one party at a time; to run in
-    parallel they need processes. `watch` is called with the record of each round. `task` is what
-    `make_task` returned for the experiment, if it is available. `engine` creates an engine that
-    trains elsewhere than in processes of this machine.
+    - `out`: the run directory; None: the run is not stored.
+    - `force`: replace an existing run in `out`.
+    - `workers`: the number of processes that train parties, by default one per core. It does not
+      change the results.
+    - `state_memory`: the number of bytes above which party states are stored on disk, by default
+      a quarter of the free memory. It does not change the results.
+    - `task`: what `make_task` returned for the experiment, if it is available.
+    - `watch`: a function that is called with the record of each round.
+    - `engine`: a function that creates an engine which trains elsewhere than in processes of this
+      machine.
+
+    Runs in several threads of a process take turns, one party at a time; to run in parallel they
+    need processes.
     """
     options = Options(workers=workers, state_memory=state_memory, watch=watch, engine=engine)
     with recovery_hints(IN_PYTHON, out):

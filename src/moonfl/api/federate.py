@@ -86,16 +86,24 @@ def federate(
 ) -> Result:
     """Train one model over parties that each have their own data.
 
-    `model`: a module, a function that builds one (called without arguments, or with the shape of a
-    sample), or a name such as "mlp". A module that returns features [B, F] is an encoder and gets
-    the projection head and the output layer; one that returns (z, logits) is used unchanged.
-    `parties`: a list or a dict by name; each party's (x, y) as arrays, or its torch dataset.
-    `test`: one test set, or a list or dict with one per party; None: a share of each party's
-    samples (`holdout`) is held out. `algorithm`: a value such as moonfl.FedProx(mu=0.1), or a
-    name; by default MOON with mu=1. `out`: the run directory; with `resume` an existing run is
-    resumed (with `previous` from the checkpoint before the newest), with `force` it is replaced.
-    All other arguments are settings of Experiment, such as epochs=5, lr=0.1,
-    server=moonfl.Momentum().
+    - `model`: a module, a function that builds one (called without arguments, or with the shape of
+      a sample), or a name such as "mlp". A module that returns features [B, F] is an encoder and
+      gets the projection head and the output layer; one that returns (z, logits) is used unchanged.
+    - `parties`: a list or a dict by name; each party's (x, y) as arrays, or its torch dataset.
+    - `test`: one test set, or a list or dict with one per party; None: a share of each party's
+      samples (`holdout`) is held out.
+    - `algorithm`: a value such as moonfl.FedProx(mu=0.1), or a name; by default MOON with mu=1.
+    - `rounds`: the number of communication rounds.
+    - `out`: the run directory; None: the run is not stored.
+    - `resume`: resume an existing run in `out`.
+    - `previous`: resume it from the checkpoint before the newest.
+    - `force`: replace an existing run in `out`.
+    - `workers`: the number of processes that train parties, by default one per core.
+    - `state_memory`: the number of bytes above which party states are stored on disk, by default
+      a quarter of the free memory.
+    - `watch`: a function that is called with the record of each round.
+    - All other arguments are settings of Experiment, such as epochs=5, lr=0.1,
+      server=moonfl.Momentum().
     """
     _check_flags(out, resume=resume, previous=previous, force=force)
     names, party_sets = _read_parties(parties, "party", TRAIN)
@@ -211,7 +219,7 @@ def _federated_data(
 
 
 def _is_by_party(test: object) -> bool:
-    """Return whether test sets are passed per party."""
+    """Return True if test sets are passed per party."""
     return isinstance(test, Mapping | list)
 
 
@@ -332,7 +340,7 @@ def _as_array(values: object) -> NDArray[np.generic]:
 
 
 def _takes_token_ids(model: ModelSource, sets: list[_Set], classes: int) -> bool:
-    """Return whether the samples are integers and the model uses them as token ids."""
+    """Return True if the samples are integers and the model uses them as token ids."""
     are_integers = all(s.x.dtype.kind in "iu" and s.x.dtype != np.uint8 for s in sets)
     if isinstance(model, str) or not are_integers:
         return False
@@ -346,7 +354,7 @@ def _takes_token_ids(model: ModelSource, sets: list[_Set], classes: int) -> bool
 
 
 def _notify_if_classifier(model: ModelSource, task: Task) -> None:
-    """Say that a model with one output per class is used as an encoder."""
+    """Notify the user if a model with one output per class is used as an encoder."""
     network = tree.build_module(task.build)
     if isinstance(model, str) or not isinstance(network, Model):
         return

@@ -1,7 +1,7 @@
 """Recovery hints: what the user can do about an existing or damaged run directory.
 
 Storage code raises errors without hints. Each interface (Python, the command line, Flower) adds
-its own words with `recovery_hints`.
+its own hints with `recovery_hints`.
 """
 
 import contextlib

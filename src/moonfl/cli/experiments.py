@@ -1,4 +1,4 @@
-"""The words of a command line -> an experiment; and an experiment described in two lines."""
+"""Selection of an experiment by the words of a command line, and its description."""
 
 import itertools
 from pathlib import Path

@@ -26,7 +26,7 @@ class Preparation:
 
     @property
     def augments(self) -> bool:
-        """Whether training images are augmented."""
+        """Return True if training images are augmented."""
         return self.crop is not None or self.flip or self.rotation > 0
 
     def batch(self, x: Tensor | Images, rows: Tensor, rng: torch.Generator | None = None) -> Tensor:

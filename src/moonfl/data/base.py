@@ -51,7 +51,7 @@ class Dataset:
     test: Examples | None  # None: a share of each party's samples is held out
     classes: tuple[str, ...]
     preparation: Preparation
-    columns: Columns = field(default_factory=dict)  # of train; natural parties are made by them
+    columns: Columns = field(default_factory=dict)  # of train; partition=column uses one of them
     test_columns: Columns = field(default_factory=dict)  # of test, if it has them
     features: tuple[str, ...] = ()  # names of a table's feature columns, in the order of x
 

@@ -25,7 +25,7 @@ class Engine(Protocol):
     """The interface that the loop over rounds (federation.py) uses."""
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
-        """Train the chosen parties in round `t` and return their updates in the same order."""
+        """Train these parties in round `t` and return their updates in the same order."""
 
     def evaluate(self, server: Server) -> dict[str, Score]:
         """Evaluate every model that the algorithm deploys and return the scores by name."""

@@ -19,7 +19,7 @@ class Embedded:
         self.bench = Workbench(task.build)
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
-        """Train the chosen parties in round `t` and return their updates in the same order."""
+        """Train these parties in round `t` and return their updates in the same order."""
         updates: list[Update] = []
         self.states.clear_updates()
         for i in chosen:

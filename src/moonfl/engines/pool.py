@@ -72,7 +72,7 @@ class Pool:
             self._start_worker()
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
-        """Train the chosen parties in round `t` and return their updates in the same order."""
+        """Train these parties in round `t` and return their updates in the same order."""
         self.states.clear_updates()
         updates: dict[int, Update] = {}
         largest_first = sorted(chosen, key=lambda i: -len(self.task.parties[i].y))

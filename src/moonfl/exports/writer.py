@@ -48,12 +48,14 @@ def export(
     data_dir: str | None = None,
     force: bool = False,
 ) -> Exported:
-    """Write the trained model of a run (a result or a directory) to a folder.
+    """Write the trained model of a run to a folder.
 
-    `out` is the folder, by default RUN/export. `party` selects the model if every party has its
-    own. `best` selects the round with the best validation accuracy instead of the last. `data_dir`
-    is the location of the data if a directory is exported and the data have been moved. `force`
-    writes into a folder that contains other files.
+    - `run`: a result, or a run directory.
+    - `out`: the folder, by default RUN/export.
+    - `party`: the number of the party whose model is exported, if every party has its own (SOLO).
+    - `best`: export the round with the best validation accuracy instead of the last.
+    - `data_dir`: the location of the data, if `run` is a directory and the data were moved.
+    - `force`: write into a folder that contains other files.
     """
     if out is None:
         home = run.directory if isinstance(run, Result) else Path(run)

@@ -64,7 +64,7 @@ class SiteEngine:
         self.central = Embedded(self.exp, self.task, self.states)
 
     def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
-        """Return the updates of the chosen parties in their order; missing ones have a reason."""
+        """Return the updates of these parties in their order; missing ones have a reason."""
         self.states.clear_updates()
         updates = self._collect(server, chosen, t)
         for i in chosen:
@@ -78,7 +78,7 @@ class SiteEngine:
         return [updates[i] for i in chosen]
 
     def _collect(self, server: Server, chosen: list[int], t: int) -> dict[int, Update]:
-        """Ask the chosen parties for updates, repeatedly, until enough have answered."""
+        """Ask these parties for updates, repeatedly, until enough have answered."""
         rules = self.membership.rules
         needed = min(rules.min_parties, len(chosen))
         updates: dict[int, Update] = {}

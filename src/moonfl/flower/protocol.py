@@ -22,8 +22,8 @@ raises RefusedError with the reason. The readers also check what a struct cannot
 - `read_train_request`, `read_evaluate_request`: the message is meant for this party.
 - `read_update`: party, round, samples, steps and the data's hash are the expected ones; tensors
   have the names, order, shapes and dtypes that were sent and are finite; variances are not
-  negative; the federation's standardisation is unchanged; what is sent beside the model is what the
-  algorithm declares in `extra_like`, and its scalars have the declared values.
+  negative; the federation's standardisation is unchanged; what is sent in addition to the
+  model is what the algorithm declares in `extra_like`, and its scalars have the declared values.
 - `read_evaluation`: the party is the expected one; the counts of each class are consistent with
   each other and with the number of held-out samples; the loss is finite and plausible.
 
@@ -167,7 +167,7 @@ class ExpectedUpdate:
     server: Server  # the model that was sent
     site: schema.SiteRecord  # what the site reported before the first round
     steps: int  # optimizer steps that its samples make
-    extra: State  # like what the algorithm sends beside the model, see Algorithm.extra_like
+    extra: State  # sent in addition to the model, as Algorithm.extra_like declares it
 
 
 def pack(header: object, tensors: State | None = None) -> RecordDict:
@@ -332,7 +332,7 @@ def check_buffers(buffers: Params, expected: Params) -> None:
 
 
 def check_extra(extra: State, expected: ExpectedUpdate) -> None:
-    """Check what an update contains beside the model.
+    """Check what an update contains in addition to the model.
 
     Tensors must look like those that the algorithm declares; scalars, which follow from the number
     of steps (FedNova's norm), must have the declared value.

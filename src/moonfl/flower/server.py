@@ -63,7 +63,7 @@ class SiteTask(Task):
     sites: tuple[schema.SiteRecord, ...] = ()
 
     def partition_record(self) -> schema.PartitionRecord:
-        """Return the sites' descriptions, with a hash that tells whether the data are unchanged."""
+        """Return the sites' descriptions, and a hash that detects changed data."""
         hashes = "".join(site.sha256 for site in self.sites)
         return schema.PartitionRecord(
             classes=list(self.classes),

@@ -10,7 +10,7 @@ from .plan import LANES, Step
 
 
 class ConvReluPool(nn.Conv2d):
-    """A layer with the parameters and the initialization of nn.Conv2d(inputs, outputs, kernel).
+    """A layer with the parameters and the initialisation of nn.Conv2d(inputs, outputs, kernel).
 
     With `flat` the native code writes its output in channels-first layout, as a following
     nn.Flatten needs it; otherwise in channels-last layout.

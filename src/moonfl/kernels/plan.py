@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a sample after this step."""
+        """Return the shape of a sample after this step."""
         if not self.kernel:
             return (self.outputs,)
         height = (self.height - self.kernel + 1) // 2
@@ -51,19 +51,19 @@ class Step(NamedTuple):
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
-        """The shape of the layer's weight."""
+        """Return the shape of the layer's weight."""
         if not self.kernel:
             return (self.outputs, self.inputs)
         return (self.outputs, self.inputs, self.kernel, self.kernel)
 
     @property
     def input_layout(self) -> torch.memory_format:
-        """The memory format of the input."""
+        """Return the memory format of the input."""
         return torch.channels_last if self.kernel else torch.contiguous_format
 
     @property
     def output_layout(self) -> torch.memory_format:
-        """The memory format of the output."""
+        """Return the memory format of the output."""
         return torch.contiguous_format if self.flat else self.input_layout
 
 

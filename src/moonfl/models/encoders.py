@@ -28,7 +28,7 @@ ENCODERS: dict[str, Encoder] = {
 
 
 def make_encoder(model: ModelSource, shape: tuple[int, ...]) -> nn.Module:
-    """Return a new module: a copy of a given one, or the result of a function.
+    """Return a new module: a copy of `model` if it is a module, otherwise what it returns.
 
     The function is called with the shape of a sample if it has a required parameter.
     """

@@ -69,8 +69,8 @@ def accuracy_curves(
 ) -> Picture:
     """Return a figure of test accuracy over rounds.
 
-    `subtitle` replaces the setting that the groups share. `first_round` cuts off the rounds before
-    it, so that the last ones can be told apart.
+    `subtitle` replaces the setting that the groups share. `first_round` omits earlier rounds,
+    so that the last ones are easier to distinguish.
     """
     with figure_style():
         subtitle = subtitle or describe_setting(groups)

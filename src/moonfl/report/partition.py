@@ -77,7 +77,7 @@ def draw_heat_map(
 
 
 def shorten(name: str) -> str:
-    """Return a party's name, cut to the length that fits beside a heat map."""
+    """Return a party's name, cut to the length that fits next to a heat map."""
     return name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 1] + "…"
 
 

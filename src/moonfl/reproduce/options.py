@@ -98,7 +98,7 @@ def describe_column(column: str, exp: Experiment, at: int | None) -> str:
 
 
 def distinct(entries: list[Entry]) -> list[Entry]:
-    """Return the entries without those that the options have made equal to an earlier one."""
+    """Return the entries without duplicates; options can make different entries equal."""
     first: dict[object, Entry] = {}
     for entry in entries:
         first.setdefault((entry.row, entry.column, entry.at, *entry.trials.items()), entry)

@@ -121,15 +121,17 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
         Column("minus FedAvg", points),
         Column("seeds", integer),
     )
-    notes = ["ours: mean ± standard deviation over seeds (n - 1)"]
+    notes = ["Ours: mean ± standard deviation over seeds"]
     if any(has_parties_std(run) for seeds in runs.values() for run in seeds.values()):
-        notes.append("for SOLO over parties (n), as in the paper, mean of the seeds")
+        notes.append(
+            "SOLO: mean ± standard deviation over parties, averaged over seeds, as in the paper"
+        )
     if any(row[6] is not None for row in rows):
         notes.append(
-            "minus FedAvg: mean ± standard deviation of the differences between runs of one seed, "
-            "which share initial weights and, except SOLO, batches"
+            "Minus FedAvg: mean ± standard deviation of the differences paired by seed; such runs "
+            "share initial weights and, except SOLO, batches"
         )
-    return without_empty(Table(stem, title, columns, rows, "; ".join(notes)))
+    return without_empty(Table(stem, title, columns, rows, ". ".join(notes)))
 
 
 def accuracy_row(

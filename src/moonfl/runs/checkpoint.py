@@ -182,7 +182,7 @@ def _decode(content: bytes, kind: type[T], path: Path) -> T:
 
 
 def _is_usable(path: Path, exp: Experiment) -> bool:
-    """Return whether an index can be read."""
+    """Return True if an index can be read."""
     try:
         _index(path, exp)
     except InputError:

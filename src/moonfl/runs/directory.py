@@ -126,12 +126,12 @@ def finish_replacement(out: Path) -> None:
 
 
 def is_being_replaced(out: Path) -> bool:
-    """Return whether the replacement of a run was interrupted in this directory."""
+    """Return True if the replacement of a run was interrupted in this directory."""
     return (out / STAGED / SETTINGS).exists()
 
 
 def holds_run(out: Path) -> bool:
-    """Return whether there is something to lose; an interrupted start leaves no rounds."""
+    """Return True if a run has files to keep; an interrupted start leaves no rounds."""
     files = (out / SETTINGS, out / FINAL, out / BEST, *(out / CHECKPOINT).glob("*"))
     if any(path.exists() for path in files):
         return True
@@ -226,7 +226,7 @@ def check_data(directory: Path, exp: Experiment, task: Task) -> None:
 
 
 def is_run_over_sites(directory: Path) -> bool:
-    """Return whether the parties of a run are the sites of a Flower deployment."""
+    """Return True if the parties of a run are the sites of a Flower deployment."""
     try:
         return read_partition(directory).sites is not None
     except InputError:

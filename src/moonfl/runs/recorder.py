@@ -118,7 +118,7 @@ class Recorder:
     def log(
         self, record: RoundRecord, server: Server, updates: list[Update], *, last: bool
     ) -> None:
-        """Store a round and report it; `last` tells whether the run ends with it."""
+        """Store a round and report it; `last` is True if the run ends with it."""
         check_model_names(self.exp, server, updates)
         self.records.append(record)
         selected = selected_round(self.records)

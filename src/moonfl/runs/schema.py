@@ -187,7 +187,7 @@ class StateEntry(Record):
 
 
 class Versioned(Record):
-    """The format of a file, readable whatever else the format has."""
+    """The format number of a file; it can be read in every format."""
 
     format: int
 

@@ -31,7 +31,7 @@ class SiteStates:
     """The states of one party in a folder of its site."""
 
     def __init__(self, folder: Path, remove_old: bool = True) -> None:
-        """`remove_old`: delete states that the server cannot ask for any more."""
+        """Store states in `folder`; `remove_old` deletes those that the server cannot request."""
         self.folder = folder
         self.remove_old = remove_old
 

@@ -12,7 +12,7 @@ def selected_round(records: Sequence[RoundRecord]) -> RoundRecord | None:
 
 
 def is_finished(rounds: int, patience: int | None, records: Sequence[RoundRecord]) -> bool:
-    """Return whether all rounds are done or `patience` rounds brought no improvement."""
+    """Return True if all rounds are done or `patience` rounds brought no improvement."""
     if len(records) >= rounds:
         return True
     best = selected_round(records)

@@ -1,4 +1,4 @@
-"""ServerOptimizer: the contract of what the server does with the aggregated model."""
+"""ServerOptimizer: the base class of server optimizers."""
 
 from dataclasses import dataclass
 

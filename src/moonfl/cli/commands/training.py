@@ -84,7 +84,7 @@ def export(args: argparse.Namespace) -> None:
 
 
 def options(args: argparse.Namespace, progress: Progress) -> Options:
-    """Return how the run is executed."""
+    """Return the options of the execution: workers, memory for states, progress."""
     return Options(
         workers=args.workers,
         state_memory=args.state_memory,
@@ -115,7 +115,7 @@ def check_data_present(exp: Experiment, out: Path, data_dir: str | None) -> None
 
 
 def train(out: Path, work: Callable[[], Result]) -> Result:
-    """Do the work; if it stops early, raise an error that says how to resume the run."""
+    """Call `work`; if it fails or is interrupted, add to the error how to resume the run."""
     hint = f"`moonfl resume {quoted(out)}` resumes from the last finished round"
     try:
         with recovery_hints(HINTS, quoted(out)):
