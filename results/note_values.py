@@ -45,7 +45,7 @@ def fill(template: str, functions: dict[str, Callable[..., str]]) -> str:
     return PLACEHOLDER.sub(value, template)
 
 
-def listed(values: list[str]) -> str:
+def join_phrase(values: list[str]) -> str:
     """Return the values as a phrase such as `1, 2 and 3`."""
     return f"{', '.join(values[:-1])} and {values[-1]}"
 
@@ -74,23 +74,28 @@ class Curves:
             command(experiment_of(run)).removeprefix(prefix): run for run in stored.values()
         }
 
-    def of_run(self, run: str) -> Floats:
+    def run_accuracies(self, run: str) -> Floats:
         """Return the accuracies of a run by round."""
         records = self.by_command[run].rounds
         return 100 * np.array([record.accuracy for record in records])
 
-    def of_method(self, method: str) -> Floats:
+    def method_accuracies(self, method: str) -> Floats:
         """Return the accuracies of a method, [seeds, rounds]."""
-        return np.array([self.of_run(run) for run in runs_with_seeds(method)])
+        return np.array([self.run_accuracies(run) for run in runs_with_seeds(method)])
+
+    def run_lead(self, run: str, base: str) -> Floats:
+        """Return the lead of a run over another by round."""
+        return self.run_accuracies(run) - self.run_accuracies(base)
 
     def late_leads(self, method: str, base: str, last: int = LAST) -> Floats:
         """Return by seed the lead of a method by the mean of the last rounds."""
-        leads: Floats = (self.of_method(method) - self.of_method(base))[:, -last:].mean(axis=1)
-        return leads
+        leads = self.method_accuracies(method) - self.method_accuracies(base)
+        late_leads: Floats = leads[:, -last:].mean(axis=1)
+        return late_leads
 
     def rounds_to(self, method: str, goals: Floats) -> NDArray[np.int64]:
         """Return by seed the first round at or above the seed's goal."""
-        reached = self.of_method(method) >= goals[:, None]
+        reached = self.method_accuracies(method) >= goals[:, None]
         if not reached.any(axis=1).all():
             raise ValueError(f"{method} does not reach {goals} in every seed")
         return reached.argmax(axis=1) + 1
@@ -116,7 +121,7 @@ class NoteValues:
 
     def accuracy(self, run: str) -> str:
         """Return the accuracy after the last round."""
-        return decimal(self._curves.of_run(run)[-1])
+        return decimal(self._curves.run_accuracies(run)[-1])
 
     def accuracy_with_std(self, run: str) -> str:
         """Return the accuracy after the last round ± standard deviation over parties."""
@@ -125,54 +130,54 @@ class NoteValues:
 
     def accuracy_after(self, number: str, run: str) -> str:
         """Return the accuracy after a round."""
-        return decimal(self._curves.of_run(run)[int(number) - 1])
+        return decimal(self._curves.run_accuracies(run)[int(number) - 1])
 
     def mean_of_rounds(self, first: str, last: str, run: str) -> str:
         """Return the mean accuracy of these rounds, both included."""
-        return decimal(self._curves.of_run(run)[int(first) - 1 : int(last)].mean())
+        return decimal(self._curves.run_accuracies(run)[int(first) - 1 : int(last)].mean())
 
     def span_of_rounds(self, first: str, last: str, run: str) -> str:
         """Return the smallest and the largest accuracy of these rounds, both included."""
-        return span(self._curves.of_run(run)[int(first) - 1 : int(last)])
+        return span(self._curves.run_accuracies(run)[int(first) - 1 : int(last)])
 
     def last_mean(self, run: str) -> str:
         """Return the mean accuracy of the last ten rounds."""
-        return decimal(self._curves.of_run(run)[-LAST:].mean())
+        return decimal(self._curves.run_accuracies(run)[-LAST:].mean())
 
     def above_number(self, run: str, number: str) -> str:
         """Return how far the final accuracy is above a number of the paper."""
-        return decimal(self._curves.of_run(run)[-1] - float(number))
+        return decimal(self._curves.run_accuracies(run)[-1] - float(number))
 
     def below_number(self, run: str, number: str) -> str:
         """Return how far the final accuracy is below a number of the paper."""
-        return decimal(float(number) - self._curves.of_run(run)[-1])
+        return decimal(float(number) - self._curves.run_accuracies(run)[-1])
 
     # two runs
 
     def ahead(self, run: str, base: str) -> str:
         """Return a run's lead over another by the mean of the last ten rounds."""
-        return decimal((self._curves.of_run(run) - self._curves.of_run(base))[-LAST:].mean())
+        return decimal(self._curves.run_lead(run, base)[-LAST:].mean())
 
     def ahead_at_end(self, run: str, base: str) -> str:
         """Return a run's lead over another after the last round."""
-        return decimal((self._curves.of_run(run) - self._curves.of_run(base))[-1])
+        return decimal(self._curves.run_lead(run, base)[-1])
 
     def images_ahead(self, run: str, base: str) -> str:
         """Return by how many of the 10,000 test images a run is ahead after the last round."""
-        return str(round(100 * float((self._curves.of_run(run) - self._curves.of_run(base))[-1])))
+        return str(round(100 * float(self._curves.run_lead(run, base)[-1])))
 
     def rounds_ahead(self, run: str, base: str) -> str:
         """Return in how many rounds a run is ahead of another."""
-        return str(int((self._curves.of_run(run) > self._curves.of_run(base)).sum()))
+        return str(int((self._curves.run_lead(run, base) > 0).sum()))
 
     def rounds_not_ahead(self, run: str, base: str) -> str:
         """Return the rounds in which a run is not ahead of another."""
-        rounds = np.flatnonzero(self._curves.of_run(run) <= self._curves.of_run(base)) + 1
-        return listed([str(number) for number in rounds])
+        rounds = np.flatnonzero(self._curves.run_lead(run, base) <= 0) + 1
+        return join_phrase([str(number) for number in rounds])
 
     def ahead_from(self, run: str, base: str) -> str:
         """Return the round from which on a run stays ahead of another."""
-        return str(round_after_last(self._curves.of_run(run) <= self._curves.of_run(base)))
+        return str(round_after_last(self._curves.run_lead(run, base) <= 0))
 
     # methods with several seeds
 
@@ -196,26 +201,28 @@ class NoteValues:
 
     def seeds_ahead_from(self, method: str, base: str) -> str:
         """Return the round from which on a method is ahead in every seed."""
-        ahead = (self._curves.of_method(method) > self._curves.of_method(base)).all(axis=0)
+        accuracies = self._curves.method_accuracies(method)
+        ahead = (accuracies > self._curves.method_accuracies(base)).all(axis=0)
         return str(round_after_last(~ahead))
 
     def std_over_seeds(self, method: str) -> str:
         """Return the standard deviation of the final accuracy over seeds."""
-        return decimal(self._curves.of_method(method)[:, -1].std(ddof=1))
+        return decimal(self._curves.method_accuracies(method)[:, -1].std(ddof=1))
 
     def standard_error(self, method: str) -> str:
         """Return the standard error of the mean final accuracy."""
-        final = self._curves.of_method(method)[:, -1]
+        final = self._curves.method_accuracies(method)[:, -1]
         return decimal(final.std(ddof=1) / len(final) ** 0.5)
 
     def change_per_round(self, method: str) -> str:
         """Return the span over seeds of the mean absolute change in the last twenty rounds."""
-        return span(np.abs(np.diff(self._curves.of_method(method)[:, -21:])).mean(axis=1))
+        return span(np.abs(np.diff(self._curves.method_accuracies(method)[:, -21:])).mean(axis=1))
 
     def largest_rise(self, method: str) -> str:
         """Return the largest rise of a fitted line over the last twenty rounds of a seed."""
         slopes = [
-            np.polyfit(range(20), curve[-20:], 1)[0] for curve in self._curves.of_method(method)
+            np.polyfit(range(20), curve[-20:], 1)[0]
+            for curve in self._curves.method_accuracies(method)
         ]
         return decimal(20 * max(slopes))
 
@@ -224,7 +231,7 @@ class NoteValues:
     def rounds_to_paper(self, method: str) -> str:
         """Return by seed the first round at the final accuracy of the paper's FedAvg."""
         goals = np.full(len(SEEDS), PAPER_LEVEL)
-        return listed([str(number) for number in self._curves.rounds_to(method, goals)])
+        return join_phrase([str(number) for number in self._curves.rounds_to(method, goals)])
 
     def latest_round_to_paper(self, method: str) -> str:
         """Return the last of these rounds over all seeds."""
@@ -233,8 +240,11 @@ class NoteValues:
 
     def above_paper_from(self, method: str) -> str:
         """Return by seed the round from which on the accuracy stays at or above the paper's."""
-        rounds = [round_after_last(curve < PAPER_LEVEL) for curve in self._curves.of_method(method)]
-        return listed([str(number) for number in rounds])
+        rounds = [
+            round_after_last(curve < PAPER_LEVEL)
+            for curve in self._curves.method_accuracies(method)
+        ]
+        return join_phrase([str(number) for number in rounds])
 
     def speed_up_to_paper(self, method: str) -> str:
         """Return the span over seeds of the speed-up over FedAvg to the paper's level."""
@@ -244,18 +254,18 @@ class NoteValues:
 
     def rounds_to_fedavg(self, method: str) -> str:
         """Return by seed the first round at FedAvg's final accuracy."""
-        goals = self._curves.of_method("fedavg")[:, -1]
-        return listed([str(number) for number in self._curves.rounds_to(method, goals)])
+        goals = self._curves.method_accuracies("fedavg")[:, -1]
+        return join_phrase([str(number) for number in self._curves.rounds_to(method, goals)])
 
     def speed_up(self, method: str) -> str:
         """Return the mean speed-up to FedAvg's final accuracy; FedAvg counts as all its rounds."""
-        fedavg = self._curves.of_method("fedavg")
+        fedavg = self._curves.method_accuracies("fedavg")
         rounds = self._curves.rounds_to(method, fedavg[:, -1])
         return decimal((fedavg.shape[1] / rounds).mean())
 
     def speed_up_from_first(self, method: str) -> str:
         """Return the mean speed-up if FedAvg counts until it first has its final accuracy."""
-        goals = self._curves.of_method("fedavg")[:, -1]
+        goals = self._curves.method_accuracies("fedavg")[:, -1]
         fedavg = self._curves.rounds_to("fedavg", goals)
         return decimal((fedavg / self._curves.rounds_to(method, goals)).mean())
 
@@ -268,7 +278,7 @@ class NoteValues:
                 if run.settings["algorithm.name"] == name:
                     records += run.rounds[1:]
             means[name] = np.mean([record.seconds for record in records])
-        goals = self._curves.of_method("fedavg")[:, -1]
+        goals = self._curves.method_accuracies("fedavg")[:, -1]
         rounds = self._curves.rounds_to(method, goals) / self._curves.rounds_to("fedavg", goals)
         return span(means[method] / means["fedavg"] * rounds)
 
@@ -286,7 +296,7 @@ class NoteValues:
     def std_over_partitions(self, method: str) -> str:
         """Return the standard deviation of the final accuracy over three partitions."""
         runs = [method, f"{method} partition_seed=1", f"{method} partition_seed=2"]
-        return decimal(np.std([self._curves.of_run(run)[-1] for run in runs], ddof=1))
+        return decimal(np.std([self._curves.run_accuracies(run)[-1] for run in runs], ddof=1))
 
     def same_class_neighbours(self, model: str, points: str = "points") -> str:
         """Return the percentage of the nearest neighbours in a t-SNE that share the class."""

@@ -291,7 +291,7 @@ def others(stored: dict[str, Run]) -> Table:
     entries = {e.row: e for e in TARGETS["table1"].entries(DATASET) if e.row in METHODS}
     runs = runs_of(list(entries.values()), stored)
     paper = [entries[row].paper for row in METHODS]
-    ours = [tables.reported(entries[row], runs) for row in METHODS]
+    ours = [tables.best_mean_std(entries[row], runs) for row in METHODS]
     rows = [
         ("the paper, 100 rounds, three trials", *paper),
         *OTHERS,

@@ -112,7 +112,9 @@ def test_later_version_repeats_the_first_rounds() -> None:
 
 
 def test_leads_in_every_seed() -> None:
-    moon, fedavg, scaffold = (CURVES.of_method(name) for name in ("moon", "fedavg", "scaffold"))
+    moon, fedavg, scaffold = (
+        CURVES.method_accuracies(name) for name in ("moon", "fedavg", "scaffold")
+    )
     assert (moon > fedavg)[:, -1].all()
     assert (scaffold > moon)[:, -1].all()
 
@@ -126,13 +128,13 @@ def test_chance_does_not_explain_what_is_above_the_paper_except_for_moon() -> No
         "scaffold": (66.6, 0.2),
     }
     for method, (mean, std) in paper.items():
-        final = CURVES.of_method(method)[:, -1]
+        final = CURVES.method_accuracies(method)[:, -1]
         t = (final.mean() - mean) / ((final.var(ddof=1) + std**2) / 3) ** 0.5
         assert (t > 4.3) == (method != "moon")
 
 
 def test_speed_up_is_about_the_same_in_each_seed() -> None:
-    goals = CURVES.of_method("fedavg")[:, -1]
+    goals = CURVES.method_accuracies("fedavg")[:, -1]
     fedavg = CURVES.rounds_to("fedavg", goals)
     assert np.abs(fedavg / CURVES.rounds_to("moon", goals) - 1.4).max() < 0.1
 
@@ -141,7 +143,7 @@ def test_order_and_spans_over_partitions() -> None:
     means: dict[str, list[float]] = {}
     for method in ("fedavg", "moon", "scaffold"):
         runs = [method, f"{method} partition_seed=1", f"{method} partition_seed=2"]
-        means[method] = [float(CURVES.of_run(run)[-10:].mean()) for run in runs]
+        means[method] = [float(CURVES.run_accuracies(run)[-10:].mean()) for run in runs]
     for fedavg, moon, scaffold in zip(*means.values(), strict=True):
         assert fedavg < moon < scaffold
     assert [round(np.ptp(values)) for values in means.values()] == [4, 4, 2]
@@ -149,28 +151,31 @@ def test_order_and_spans_over_partitions() -> None:
 
 def test_runs_that_are_behind_in_every_round() -> None:
     for run, base in (("fedavgm", "fedavg"), ("moon-fedavgm", "moon")):
-        assert (CURVES.of_run(run) < CURVES.of_run(base)).all()
+        assert (CURVES.run_accuracies(run) < CURVES.run_accuracies(base)).all()
     for run, base in (
         ("moon mu=0.1 contrast=l2", "fedavg"),
         ("moon head=false", "fedavg head=false"),
     ):
-        assert (CURVES.of_run(run) < CURVES.of_run(base))[1:].all()
-    assert (CURVES.of_run("moon negatives=2") < CURVES.of_run("moon"))[2:].all()
+        assert (CURVES.run_accuracies(run) < CURVES.run_accuracies(base))[1:].all()
+    assert (CURVES.run_accuracies("moon negatives=2") < CURVES.run_accuracies("moon"))[2:].all()
 
 
 def test_iid_parties_are_level() -> None:
-    moon, fedavg = CURVES.of_run("moon mu=1 partition=iid"), CURVES.of_run("fedavg partition=iid")
+    moon, fedavg = (
+        CURVES.run_accuracies("moon mu=1 partition=iid"),
+        CURVES.run_accuracies("fedavg partition=iid"),
+    )
     assert f"{moon[-1]:.1f}" == f"{fedavg[-1]:.1f}"
     assert abs((moon - fedavg)[-10:].mean()) < 0.1
     assert np.abs((moon - fedavg)[40:].reshape(-1, 10).mean(axis=1)).max() < 0.3
-    central = CURVES.of_run("centralised")[-50:].mean()
+    central = CURVES.run_accuracies("centralised")[-50:].mean()
     assert min(moon[-10:].mean(), fedavg[-10:].mean()) > central
 
 
 def test_all_data_in_one_place_is_little_above_scaffold_and_moon() -> None:
-    central = CURVES.of_run("centralised")[-50:].mean()
-    assert round(central - CURVES.of_method("scaffold")[:, -10:].mean()) == 1
-    assert 2.5 < central - CURVES.of_method("moon")[:, -10:].mean() < 3
+    central = CURVES.run_accuracies("centralised")[-50:].mean()
+    assert round(central - CURVES.method_accuracies("scaffold")[:, -10:].mean()) == 1
+    assert 2.5 < central - CURVES.method_accuracies("moon")[:, -10:].mean() < 3
 
 
 def test_maps_show_400_samples() -> None:

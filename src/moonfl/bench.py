@@ -298,12 +298,12 @@ def round_seconds(
 ) -> float:
     """Return the lowest training time of a round, after the first: MOON then has its negatives."""
     best = float("inf")
-    chosen = list(range(exp.parties))
+    parties = list(range(exp.parties))
     with closing(make_engine(exp, task, workers)) as engine:
         server = init_server(exp, task)
         for t in range(1 + repeats):
             start = time.perf_counter()
-            server = aggregate(exp, server, engine.train(server, chosen, t))
+            server = aggregate(exp, server, engine.train(server, parties, t))
             seconds = time.perf_counter() - start
             if t > 0:
                 best = min(best, seconds)

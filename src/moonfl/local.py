@@ -94,7 +94,7 @@ def local_update(
         if state is None:
             state = exp.algorithm.init_party(server.params)
         if task.batch_norm and len(data.y) == 1:
-            return untrained(exp, server, party), state
+            return untrained_update(exp, server, party), state
         view = Party(
             id=party,
             state=state,
@@ -135,7 +135,7 @@ def local_update(
     return update, state
 
 
-def untrained(exp: Experiment, server: Server, party: int) -> Update:
+def untrained_update(exp: Experiment, server: Server, party: int) -> Update:
     """Return the update of a party with a single sample, which BatchNorm cannot be trained on."""
     return Update(
         party=party,

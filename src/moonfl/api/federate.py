@@ -38,7 +38,7 @@ from .recovery import Hints, recovery_hints
 
 Data = tuple[Any, Any] | TorchDataset[Any]  # x [N, ...] and y [N], or a dataset of pairs
 Parties = Sequence[Data] | Mapping[str, Data]
-DETERMINED = (  # settings that the data determine
+DATA_SETTINGS = (  # settings that the data determine
     "dataset",
     "data_dir",
     "label",
@@ -154,9 +154,9 @@ def _experiment(
         if old in values:
             notify(f"moonfl: the argument {old} is deprecated; use {new}")
     values = rename_keys(values)
-    valid = [name for name in settings.names(Experiment) if name not in DETERMINED]
+    valid = [name for name in settings.names(Experiment) if name not in DATA_SETTINGS]
     for key in values:
-        if key in DETERMINED:
+        if key in DATA_SETTINGS:
             raise InputError(
                 f"{key} cannot be passed to moonfl.federate, because the parties' data determine "
                 "it; remove it"

@@ -46,7 +46,7 @@ def read_sites(folder: Path, reading: Reading) -> Dataset:
     )
 
 
-def read_given(folder: Path, reading: Reading) -> Dataset:
+def read_federate_data(folder: Path, reading: Reading) -> Dataset:
     """Raise an InputError: data that were passed to moonfl.federate are not stored."""
     raise InputError(
         "dataset=given means the data were passed to moonfl.federate; "
@@ -119,7 +119,7 @@ DATASETS = {
         location="is at the sites of a deployment (moonfl flower)",
     ),
     "given": Source(
-        read=read_given,
+        read=read_federate_data,
         model="mlp",
         preparation=None,
         location="was passed to moonfl.federate in Python",

@@ -24,7 +24,7 @@ from .pool import Pool
 class Engine(Protocol):
     """The interface that the loop over rounds (federation.py) uses."""
 
-    def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
+    def train(self, server: Server, parties: list[int], t: int) -> list[Update]:
         """Train these parties in round `t` and return their updates in the same order."""
 
     def evaluate(self, server: Server) -> dict[str, Score]:

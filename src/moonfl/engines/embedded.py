@@ -18,11 +18,11 @@ class Embedded:
         self.states = states or States()
         self.bench = Workbench(task.build)
 
-    def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
+    def train(self, server: Server, parties: list[int], t: int) -> list[Update]:
         """Train these parties in round `t` and return their updates in the same order."""
         updates: list[Update] = []
         self.states.clear_updates()
-        for i in chosen:
+        for i in parties:
             state = self.states.load(i, before=t)
             with one_thread():
                 update, new_state = local_update(

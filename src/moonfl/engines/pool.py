@@ -71,18 +71,18 @@ class Pool:
         for _ in range(size):
             self._start_worker()
 
-    def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
+    def train(self, server: Server, parties: list[int], t: int) -> list[Update]:
         """Train these parties in round `t` and return their updates in the same order."""
         self.states.clear_updates()
         updates: dict[int, Update] = {}
-        largest_first = sorted(chosen, key=lambda i: -len(self.task.parties[i].y))
+        largest_first = sorted(parties, key=lambda i: -len(self.task.parties[i].y))
         jobs = [TrainJob(i, t) for i in largest_first]
         with contextlib.closing(self._run(jobs, common_tensors(server))) as answers:
             for job, answer, tensors in answers:
                 update, new_state = unpack_training(job.party, answer, tensors)
                 self.states.save(job.party, t, new_state)
                 updates[job.party] = self.states.store_update(update)
-        return [updates[i] for i in chosen]
+        return [updates[i] for i in parties]
 
     def evaluate(self, server: Server) -> dict[str, Score]:
         """Evaluate every model that the algorithm deploys and return the scores by name.

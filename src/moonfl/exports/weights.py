@@ -86,7 +86,7 @@ def load_model(path: str | Path, model: ModelSource | None = None) -> TrainedMod
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise damaged(path, repr(error)) from None
+        raise damaged_file_error(path, repr(error)) from None
     _check_tensors(path, str(header.experiment.get("model")), blueprint, params)
     return blueprint.deployed(params)
 
@@ -103,10 +103,10 @@ def read(path: Path) -> tuple[Header, Params]:
             f"{path} does not exist; pass the folder of an export, or its model.safetensors"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-        raise damaged(path, str(error)) from None
+        raise damaged_file_error(path, str(error)) from None
 
 
-def damaged(path: Path, reason: str) -> InputError:
+def damaged_file_error(path: Path, reason: str) -> InputError:
     """Return the error for a file that cannot be read."""
     return InputError(f"{path} is not a model that `moonfl export` wrote, or is damaged: {reason}")
 

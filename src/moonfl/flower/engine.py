@@ -63,30 +63,30 @@ class SiteEngine:
         # Evaluates models if the server has a test set.
         self.central = Embedded(self.exp, self.task, self.states)
 
-    def train(self, server: Server, chosen: list[int], t: int) -> list[Update]:
+    def train(self, server: Server, parties: list[int], t: int) -> list[Update]:
         """Return the updates of these parties in their order; missing ones have a reason."""
         self.states.clear_updates()
-        updates = self._collect(server, chosen, t)
-        for i in chosen:
+        updates = self._collect(server, parties, t)
+        for i in parties:
             if not updates[i].missing:
                 path = None if self.site_states is None else self.site_states.path(i, t)
                 self.states.register(i, t, path)
-        self.late = {i for i in chosen if updates[i].missing.startswith(TIMED_OUT)}
+        self.late = {i for i in parties if updates[i].missing.startswith(TIMED_OUT)}
         reasons = self._reasons(updates)
         if reasons:
             notify(f"moonfl: round {t + 1} continues without {reasons}")
-        return [updates[i] for i in chosen]
+        return [updates[i] for i in parties]
 
-    def _collect(self, server: Server, chosen: list[int], t: int) -> dict[int, Update]:
+    def _collect(self, server: Server, parties: list[int], t: int) -> dict[int, Update]:
         """Ask these parties for updates, repeatedly, until enough have answered."""
         rules = self.membership.rules
-        needed = min(rules.min_parties, len(chosen))
+        needed = min(rules.min_parties, len(parties))
         updates: dict[int, Update] = {}
         answered = 0
         for attempt in range(1, rules.attempts + 1):
-            asked = [i for i in chosen if i not in updates or updates[i].missing]
-            present = self._wait_for_parties(asked, needed - answered, needed, t)
-            updates |= self._ask(server, asked, present, t)
+            pending = [i for i in parties if i not in updates or updates[i].missing]
+            present = self._wait_for_parties(pending, needed - answered, needed, t)
+            updates |= self._ask(server, pending, present, t)
             answered = sum(not update.missing for update in updates.values())
             if answered >= needed:
                 return updates
@@ -97,16 +97,16 @@ class SiteEngine:
         )
 
     def _wait_for_parties(
-        self, asked: list[int], number: int, needed: int, t: int
+        self, pending: list[int], number: int, needed: int, t: int
     ) -> dict[int, int]:
         """Wait until this number of the parties to ask are connected; return party -> node."""
         return self.membership.wait_for(
-            lambda present: len(present.keys() & set(asked)) >= number,
+            lambda present: len(present.keys() & set(pending)) >= number,
             f"and round {t + 1} needs {needed}",
         )
 
     def _ask(
-        self, server: Server, asked: list[int], present: dict[int, int], t: int
+        self, server: Server, pending: list[int], present: dict[int, int], t: int
     ) -> dict[int, Update]:
         """Send the model to the parties, and read and store each update as it arrives."""
         deadline = self.membership.rules.deadline
@@ -114,7 +114,7 @@ class SiteEngine:
         arrays = server_arrays(server)
         requests = {}
         updates = {}
-        for i in asked:
+        for i in pending:
             if i in present:
                 accepted = newest[i][0] if i in newest else None
                 requests[i] = TrainRequest(run=self.run, party=i, round=t, accepted=accepted)

@@ -79,13 +79,13 @@ class Membership:
     def present(self) -> dict[int, int]:
         """Return party -> node of the connected sites. If one is missing, query the new nodes."""
         online = set(self.grid.get_node_ids())
-        strangers = self._strangers(online)
+        unknown_nodes = self._unknown_nodes(online)
         connected = [node for node in self.nodes.values() if node in online]
-        if strangers and len(connected) < self.parties:
-            self._query(strangers, online)
+        if unknown_nodes and len(connected) < self.parties:
+            self._query(unknown_nodes, online)
         return {party: node for party, node in sorted(self.nodes.items()) if node in online}
 
-    def _strangers(self, online: set[int]) -> list[int]:
+    def _unknown_nodes(self, online: set[int]) -> list[int]:
         """Return the connected nodes to query: new ones, and those refused some time ago."""
         refused = {node: refusal for node, refusal in self.refused.items() if node in online}
         self.refused = refused

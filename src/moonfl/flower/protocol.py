@@ -368,7 +368,7 @@ def check_tensors(
             )
         valid = torch.isfinite(tensor)
         if allow_unchanged:
-            valid = valid | unchanged(tensor, sent)
+            valid = valid | unchanged_mask(tensor, sent)
         if not bool(valid.all()):
             raise RefusedError(f"{name} of {owner} is not finite")
         if name.endswith("running_var") and bool((tensor < 0).any()):
@@ -380,7 +380,7 @@ def describe(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-def unchanged(tensor: Tensor, sent: Tensor) -> Tensor:
+def unchanged_mask(tensor: Tensor, sent: Tensor) -> Tensor:
     """Return a mask of the elements that have the value that was sent."""
     return (tensor == sent) | (tensor.isnan() & sent.isnan())
 

@@ -36,7 +36,7 @@ def settings_tables(groups: list[Group]) -> list[Table]:
             title=mark_small("Settings that are equal in all runs", groups),
             columns=(Column("setting"), Column("value")),
             rows=list(equal),
-            folded=bool(different),
+            collapsed=bool(different),
         )
     )
     return tables
@@ -46,20 +46,20 @@ def different_settings(groups: list[Group], texts: list[dict[str, str]], keys: l
     """Return the table of settings that differ, one row per group, with unusual values marked."""
     common = {key: most_common_value(key, texts) for key in keys}
     rows = []
-    marked = set()
+    highlighted = set()
     for i, (group, text) in enumerate(zip(groups, texts, strict=True)):
         seeds = ", ".join(map(str, group.seeds))
         rows.append((group.label, seeds, *(text.get(key) for key in keys)))
         for k, key in enumerate(keys, 2):  # after the columns method and seeds
             if text.get(key) not in (common[key], None):
-                marked.add((i, k))
+                highlighted.add((i, k))
     return Table(
         name="settings-different",
         title=mark_small("Settings that differ", groups),
         columns=(Column("method"), Column("seeds"), *map(Column, keys)),
         rows=rows,
         note="Marked values differ from the most common value of their column.",
-        marked=frozenset(marked),
+        highlighted=frozenset(highlighted),
     )
 
 
@@ -85,7 +85,7 @@ def choices_table(groups: list[Group]) -> Table | None:
         title=mark_small("Implementation choices", groups),
         columns=(Column("question"), Column("choice"), Column("used by")),
         rows=rows,
-        folded=True,
+        collapsed=True,
     )
 
 
@@ -115,7 +115,7 @@ def runs_table(groups: list[Group]) -> Table:
             Column("folder"),
         ),
         rows=rows,
-        folded=True,
+        collapsed=True,
     )
 
 
@@ -146,7 +146,7 @@ def class_tables(groups: list[Group]) -> list[Table]:
                     "Percentage of the test samples of a class that are classified correctly, over "
                     "all seeds."
                 ),
-                folded=True,
+                collapsed=True,
             )
         )
     return tables
@@ -187,5 +187,5 @@ def party_table(groups: list[Group]) -> Table | None:
             "Distance is ||w_i - w|| of the party's last local model; similarity is the mean "
             "cosine of the representations z of both models."
         ),
-        folded=True,
+        collapsed=True,
     )

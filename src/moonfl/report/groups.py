@@ -144,8 +144,8 @@ def group_runs(runs: list[Run]) -> tuple[list[Group], list[str]]:
                 f"{run.path} {run.status} and is left out: other seeds of it are finished."
                 for run in left_out
             ]
-        counted = finished or seeds
-        groups.append(Group(tuple(counted[seed] for seed in sorted(counted))))
+        included = finished or seeds
+        groups.append(Group(tuple(included[seed] for seed in sorted(included))))
     groups.sort(key=lambda group: sort_key(group.settings, group.federated))
     groups = add_labels(groups)
     return groups, notes + status_notes(groups)
@@ -160,10 +160,10 @@ def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
     notes = []
     for run in sorted(runs, key=lambda run: -len(run.rounds)):
         key = repr(sorted((k, v) for k, v in run.settings.items() if k not in IGNORED))
-        counted = by_settings.setdefault(key, {}).setdefault(run.seed, run)
-        if counted is not run:
+        longest_run = by_settings.setdefault(key, {}).setdefault(run.seed, run)
+        if longest_run is not run:
             notes.append(
-                f"{run.path} repeats {counted.path} (same settings and seed) and is left out."
+                f"{run.path} repeats {longest_run.path} (same settings and seed) and is left out."
             )
     return list(by_settings.values()), notes
 

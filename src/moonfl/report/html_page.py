@@ -113,7 +113,7 @@ def table_html(table: Table) -> str:
         f"<table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
         f'<p class="note">{escape(table.note)} {download_links(table.name, ("csv", "md"))}</p>'
     )
-    if table.folded:
+    if table.collapsed:
         return f'<details class="table"><summary>{title}</summary>{content}</details>\n'
     return f'<div class="table"><h3>{title}</h3>{content}</div>\n'
 
@@ -123,7 +123,7 @@ def row_html(table: Table, cells: list[str], row: int) -> str:
     html = []
     for k, cell in enumerate(cells):
         number = ' class="number"' if table.columns[k].numeric else ""
-        text = f"<mark>{escape(cell)}</mark>" if (row, k) in table.marked else escape(cell)
+        text = f"<mark>{escape(cell)}</mark>" if (row, k) in table.highlighted else escape(cell)
         if row == -1:
             html.append(f'<th scope="col"{number}>{text}</th>')
         elif k == 0:

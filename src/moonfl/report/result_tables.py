@@ -99,7 +99,7 @@ def std_over_parties(row: Row) -> float | None:
     return None if std is None else std.mean
 
 
-def reached(row: Row) -> str:
+def count_reached(row: Row) -> str:
     """Return how many seeds reach the target."""
     hits = row.reach()
     count = sum(hit is not None for hit in hits)
@@ -164,7 +164,7 @@ DIFFERENCES = (
 TARGET = (
     ResultColumn("method", label),
     ResultColumn("target, %", lambda row: row.target, percent),
-    ResultColumn("reached", reached, integer),
+    ResultColumn("reached", count_reached, integer),
     ResultColumn("rounds, by seed", lambda row: rounds_and_bytes(row.reach())[0], integer),
     ResultColumn(
         "sent both ways, by seed", lambda row: rounds_and_bytes(row.reach())[1], byte_size

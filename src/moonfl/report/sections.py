@@ -75,7 +75,7 @@ def draw_each(
     return pictures
 
 
-def existing(*tables: Table | None) -> list[Table]:
+def without_none(*tables: Table | None) -> list[Table]:
     """Return the tables that are not None."""
     return [table for table in tables if table is not None]
 
@@ -130,7 +130,7 @@ def accuracy_section(groups: list[Group]) -> Section:
     """Return the section on test accuracy."""
     pictures = draw_each("accuracy", figure_groups(groups), accuracy_curves)
     pictures += draw_each("final", by_dataset(groups), final_accuracy_chart)
-    tables = existing(accuracy_table(groups), difference_table(groups))
+    tables = without_none(accuracy_table(groups), difference_table(groups))
     return Section("accuracy", "Accuracy", pictures=pictures, tables=tables)
 
 
@@ -146,7 +146,7 @@ def target_section(groups: list[Group], target: float | None) -> Section:
         title="Rounds to a target accuracy",
         text="How many rounds and bytes a method needs to reach the target accuracy.",
         pictures=draw_each("target", by_dataset(groups), draw),
-        tables=existing(target_table(groups, target)),
+        tables=without_none(target_table(groups, target)),
     )
 
 
@@ -251,7 +251,7 @@ def party_section(groups: list[Group]) -> Section:
             "model away from it."
         ),
         pictures=pictures,
-        tables=existing(party_table(federated)),
+        tables=without_none(party_table(federated)),
     )
 
 
@@ -275,5 +275,5 @@ def cost_section(groups: list[Group]) -> Section:
 
 def settings_section(groups: list[Group]) -> Section:
     """Return the section on settings, implementation choices and run directories."""
-    tables = [*settings_tables(groups), *existing(choices_table(groups)), runs_table(groups)]
+    tables = [*settings_tables(groups), *without_none(choices_table(groups)), runs_table(groups)]
     return Section("settings", "Settings", tables=tables)

@@ -75,8 +75,8 @@ class Table:
     columns: tuple[Column, ...]
     rows: list[tuple[Any, ...]]  # text, a number, a MeanStd, a tuple of numbers (by seed), or None
     note: str = ""
-    marked: frozenset[tuple[int, int]] = frozenset()  # highlighted cells (row, column)
-    folded: bool = False  # long tables are collapsed on the page
+    highlighted: frozenset[tuple[int, int]] = frozenset()  # cells (row, column)
+    collapsed: bool = False  # long tables are collapsed on the page
 
     def cells(self) -> list[list[str]]:
         """Return the text of every cell, row by row."""
@@ -136,7 +136,9 @@ def markdown(table: Table) -> str:
     rules = ["---:" if column.numeric else "---" for column in table.columns]
     lines = [f"**{table.title}**", "", markdown_row(table.header()), f"|{'|'.join(rules)}|"]
     for i, row in enumerate(table.cells()):
-        cells = [f"**{cell}**" if (i, k) in table.marked else cell for k, cell in enumerate(row)]
+        cells = [
+            f"**{cell}**" if (i, k) in table.highlighted else cell for k, cell in enumerate(row)
+        ]
         lines.append(markdown_row(cells))
     if table.note:
         lines += ["", table.note]

@@ -26,7 +26,7 @@ class Entry:
     trials: dict[str, Experiment]  # by setting; of several the best is reported, as in the paper
     paper: str = ""  # as printed in the paper, in %; empty if the paper only shows a figure
     column: str = "accuracy"
-    at: int | None = None  # the round to read the accuracy from; None: the last round
+    at_round: int | None = None  # the round to read the accuracy from; None: the last round
     best: bool = False  # the paper calls it the best of its column but prints no number
 
 
@@ -56,7 +56,7 @@ def entry(
     *,
     row: str = "",
     column: str = "accuracy",
-    at: int | None = None,
+    at_round: int | None = None,
     **changes: Any,
 ) -> Entry:
     """Return the entry of a method with the paper's best mu and `changes` to the experiment.
@@ -72,7 +72,7 @@ def entry(
         trials={"": exp},
         paper=paper,
         column=column,
-        at=at,
+        at_round=at_round,
     )
 
 

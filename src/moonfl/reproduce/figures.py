@@ -11,7 +11,7 @@ from ..report.setting_curves import accuracy_by_setting
 from ..report.tables import MeanStd
 from ..report.tsne import Points, tsne_panels
 from ..runs.schema import Embedding
-from .tables import Runs, reported
+from .tables import Runs, best_mean_std
 from .targets import Entry, Target, experiments
 
 
@@ -65,7 +65,7 @@ def by_column(
 ) -> Picture:
     """Return a figure with the table's columns on the x axis and one line per row."""
     columns = list(dict.fromkeys(entry.column for entry in entries))
-    values = {(entry.row, entry.column): reported(entry, runs) for entry in entries}
+    values = {(entry.row, entry.column): best_mean_std(entry, runs) for entry in entries}
     lines = {
         row: [values.get((row, column)) for column in columns]
         for row in dict.fromkeys(entry.row for entry in entries)
@@ -83,7 +83,7 @@ def by_row(
     small: bool,
 ) -> Picture:
     """Return a figure with the table's rows on the x axis: our accuracy and the paper's."""
-    ours = [reported(entry, runs) for entry in entries]
+    ours = [best_mean_std(entry, runs) for entry in entries]
     lines = {"MOON": ours}
     best = ""
     if not small:

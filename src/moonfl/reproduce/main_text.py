@@ -13,15 +13,15 @@ class Scale:
 
     parties: int
     sample_fraction: float
-    at: int  # the round that the column shows
+    at_round: int  # the round that the column shows
     rounds: int  # of the run
 
 
 SCALES = (
-    Scale(parties=50, sample_fraction=1.0, at=100, rounds=200),
-    Scale(parties=50, sample_fraction=1.0, at=200, rounds=200),
-    Scale(parties=100, sample_fraction=0.2, at=250, rounds=500),
-    Scale(parties=100, sample_fraction=0.2, at=500, rounds=500),
+    Scale(parties=50, sample_fraction=1.0, at_round=100, rounds=200),
+    Scale(parties=50, sample_fraction=1.0, at_round=200, rounds=200),
+    Scale(parties=100, sample_fraction=0.2, at_round=250, rounds=500),
+    Scale(parties=100, sample_fraction=0.2, at_round=500, rounds=500),
 )
 
 
@@ -99,8 +99,8 @@ def scaled_entry(dataset: str, row: str, paper: str, scale: Scale) -> Entry:
         methods[row.split(",")[0]],
         paper,
         row=row,
-        column=f"{column}, {scale.at} rounds",
-        at=scale.at,
+        column=f"{column}, {scale.at_round} rounds",
+        at_round=scale.at_round,
         parties=scale.parties,
         sample_fraction=scale.sample_fraction,
         rounds=scale.rounds,

@@ -67,14 +67,14 @@ def apply_options(entry: Entry, options: Options) -> Entry:
     and the paper's number is left out.
     """
     trials = {label: change_experiment(exp, options) for label, exp in entry.trials.items()}
-    at, paper = entry.at, entry.paper
-    if at is not None and options.small:
-        at = max(3, at // 10)
-    if at is not None and options.rounds is not None and at > options.rounds:
-        at, paper = options.rounds, ""
+    at_round, paper = entry.at_round, entry.paper
+    if at_round is not None and options.small:
+        at_round = max(3, at_round // 10)
+    if at_round is not None and options.rounds is not None and at_round > options.rounds:
+        at_round, paper = options.rounds, ""
     first = next(iter(trials.values()))
-    column = describe_column(entry.column, first, at)
-    return replace(entry, trials=trials, at=at, paper=paper, column=column)
+    column = describe_column(entry.column, first, at_round)
+    return replace(entry, trials=trials, at_round=at_round, paper=paper, column=column)
 
 
 def change_experiment(exp: Experiment, options: Options) -> Experiment:
@@ -89,17 +89,17 @@ def change_experiment(exp: Experiment, options: Options) -> Experiment:
     return exp
 
 
-def describe_column(column: str, exp: Experiment, at: int | None) -> str:
+def describe_column(column: str, exp: Experiment, at_round: int | None) -> str:
     """Return the column's name with the parties, epochs and rounds that are actually used."""
     column = re.sub(r"^\d+ parties", f"{exp.parties} parties", column)
     column = re.sub(r"\d+ per round", f"{exp.parties_per_round()} per round", column)
     column = re.sub(r"^E = \d+", f"E = {exp.epochs}", column)
-    return re.sub(r"\d+ rounds$", f"{at} rounds", column)
+    return re.sub(r"\d+ rounds$", f"{at_round} rounds", column)
 
 
 def distinct(entries: list[Entry]) -> list[Entry]:
     """Return the entries without duplicates; options can make different entries equal."""
     first: dict[object, Entry] = {}
     for entry in entries:
-        first.setdefault((entry.row, entry.column, entry.at, *entry.trials.items()), entry)
+        first.setdefault((entry.row, entry.column, entry.at_round, *entry.trials.items()), entry)
     return list(first.values())

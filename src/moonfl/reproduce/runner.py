@@ -125,9 +125,9 @@ def job_tables(job: Job, options: Options) -> Iterator[Table]:
     title = f"{job.target.reference}, {data}: {job.target.title}"
     if difference:
         title += f" ({difference})"
-    diverged = tables.diverged(entries, runs, seeds)
+    divergence_note = tables.divergence_note(entries, runs, seeds)
     for table in tables.tables(job.target, stem, title, entries, runs, small=options.small):
-        yield replace(table, note="; ".join(filter(None, (table.note, diverged))))
+        yield replace(table, note="; ".join(filter(None, (table.note, divergence_note))))
 
 
 def file_stem(job: Job, options: Options) -> str:
@@ -150,10 +150,10 @@ def write_picture(picture: Picture, folder: Path) -> None:
 
 def collect_runs(entries: list[Entry], seeds: int, stem: str, options: Options) -> tables.Runs:
     """Return the finished runs of all entries by experiment and seed."""
-    wanted = [(exp, seed) for exp in experiments(entries) for seed in range(seeds)]
+    experiments_to_run = [(exp, seed) for exp in experiments(entries) for seed in range(seeds)]
     runs: tables.Runs = {}
-    for number, (exp, seed) in enumerate(wanted, 1):
-        label = f"{stem}, run {number} of {len(wanted)}"
+    for number, (exp, seed) in enumerate(experiments_to_run, 1):
+        label = f"{stem}, run {number} of {len(experiments_to_run)}"
         run = finish_run(replace(exp, seed=seed), options, label)
         by_seed = runs.setdefault(exp, {})
         if run is not None:

@@ -62,16 +62,16 @@ def tables(
             yield grid(stem, title, entries, runs)
 
 
-def accuracy_at(run: Run, at: int | None) -> float:
-    """Return the accuracy after round `at`, or after the last round."""
-    number = at or len(run.rounds)
+def accuracy_at(run: Run, at_round: int | None) -> float:
+    """Return the accuracy after round `at_round`, or after the last round."""
+    number = at_round or len(run.rounds)
     return float(run.rounds[number - 1].accuracy)
 
 
 def by_seed(entry: Entry, label: str, runs: Runs) -> dict[int, float]:
     """Return the accuracy of one trial for each seed that finished."""
     finished = runs.get(entry.trials[label], {})
-    return {seed: accuracy_at(run, entry.at) for seed, run in sorted(finished.items())}
+    return {seed: accuracy_at(run, entry.at_round) for seed, run in sorted(finished.items())}
 
 
 def best(entry: Entry, runs: Runs) -> str:
@@ -84,7 +84,7 @@ def best(entry: Entry, runs: Runs) -> str:
     return max(entry.trials, key=rank)
 
 
-def diverged(entries: list[Entry], runs: Runs, seeds: int) -> str:
+def divergence_note(entries: list[Entry], runs: Runs, seeds: int) -> str:
     """Return a note that names the diverged runs, which no mean includes."""
     notes: dict[Experiment, str] = {}
     for entry in entries:
@@ -97,7 +97,7 @@ def diverged(entries: list[Entry], runs: Runs, seeds: int) -> str:
     return f"diverged, and in no mean: {'; '.join(notes.values())}" if notes else ""
 
 
-def reported(entry: Entry, runs: Runs) -> MeanStd | None:
+def best_mean_std(entry: Entry, runs: Runs) -> MeanStd | None:
     """Return mean and standard deviation of the best trial, or None if all of it diverged.
 
     The standard deviation is over seeds; for SOLO it is over parties, as in the paper.
@@ -140,7 +140,7 @@ def accuracy_row(
     """Return the row of an entry in the table of accuracies."""
     label = best(entry, runs)
     ours = by_seed(entry, label, runs)
-    shown = reported(entry, runs)
+    shown = best_mean_std(entry, runs)
     difference = None
     if shown is not None and entry.paper and not small:
         difference = shown.mean - float(entry.paper.split()[0]) / 100
@@ -177,7 +177,7 @@ def solo_mean_std(runs: dict[int, Run]) -> MeanStd | None:
 def grid(stem: str, title: str, entries: list[Entry], runs: Runs) -> Table:
     """Return the table of every setting that was tried; the best is marked."""
     rows: list[tuple[Any, ...]] = []
-    marked = set()
+    highlighted = set()
     for entry in entries:
         if len(entry.trials) == 1:
             continue
@@ -185,7 +185,7 @@ def grid(stem: str, title: str, entries: list[Entry], runs: Runs) -> Table:
         for label in entry.trials:
             note = ""
             if label == best_label:
-                marked.add((len(rows), 2))
+                highlighted.add((len(rows), 2))
                 note = SELECTED
             shown = mean_std(by_seed(entry, label, runs).values())
             rows.append((entry.row, label, shown or DIVERGED, note))
@@ -194,7 +194,7 @@ def grid(stem: str, title: str, entries: list[Entry], runs: Runs) -> Table:
         title=f"{title}: every setting tried",
         columns=(Column("method"), Column("setting"), Column("ours, %", percent), Column("")),
         rows=rows,
-        marked=frozenset(marked),
+        highlighted=frozenset(highlighted),
     )
 
 
