@@ -212,8 +212,8 @@ def split(exp: Experiment, data: Dataset) -> FederatedData:
     check_names("a party", partition.names)
     test_party = None
     if exp.column is not None and exp.column in data.test_columns:
-        where = f"column '{exp.column}' of the test set"
-        test_party = owners(data.test_columns[exp.column], partition.names, where)
+        location = f"column '{exp.column}' of the test set"
+        test_party = owners(data.test_columns[exp.column], partition.names, location)
     federated = FederatedData(
         train=data.train,
         parts=dict(enumerate(partition.parts)),
@@ -230,12 +230,12 @@ def split(exp: Experiment, data: Dataset) -> FederatedData:
     return hold_out(federated, test=exp.holdout or HOLDOUT, validation=exp.validation)
 
 
-def owners(values: NDArray[np.generic], names: tuple[str, ...], where: str) -> Tensor:
+def owners(values: NDArray[np.generic], names: tuple[str, ...], location: str) -> Tensor:
     """Return the party of each sample; `values` are the names of the parties."""
     number = {name: i for i, name in enumerate(names)}
     for name in map(str, np.unique(values)):
         if name not in number:
-            raise InputError(f"{where}: {unknown('party', name, names)}")
+            raise InputError(f"{location}: {unknown('party', name, names)}")
     return torch.tensor([number[str(value)] for value in values])
 
 

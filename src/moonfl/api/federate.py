@@ -183,7 +183,7 @@ def _experiment(
 class _Set(NamedTuple):
     """The samples of one party, or a test set."""
 
-    where: str  # for messages
+    location: str  # for messages
     x: NDArray[np.generic]
     y: NDArray[np.generic]
 
@@ -202,7 +202,7 @@ def _federated_data(
         _check_like(other, party_sets[0])
     classes = exp.reading.classes or infer_classes([s.y for s in sets])
     token_ids = _takes_token_ids(model, sets, len(classes))
-    parts = [make_examples(f"{s.where}: ", s.x, s.y, classes, integers=token_ids) for s in sets]
+    parts = [make_examples(f"{s.location}: ", s.x, s.y, classes, integers=token_ids) for s in sets]
     train = _concatenate(parts[: len(names)])
     if test_sets and exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these data have one")
@@ -242,12 +242,12 @@ def _check_like(other: _Set, first: _Set) -> None:
     """Check that two sets have samples of the same shape and kind."""
     if other.x.shape[1:] != first.x.shape[1:]:
         raise InputError(
-            f"{other.where} has samples of shape {list(other.x.shape[1:])}, "
-            f"{first.where} of {list(first.x.shape[1:])}"
+            f"{other.location} has samples of shape {list(other.x.shape[1:])}, "
+            f"{first.location} of {list(first.x.shape[1:])}"
         )
     if (other.x.dtype == np.uint8) != (first.x.dtype == np.uint8):
         raise InputError(
-            f"{other.where} has samples of type {other.x.dtype}, {first.where} of "
+            f"{other.location} has samples of type {other.x.dtype}, {first.location} of "
             f"{first.x.dtype}: uint8 means pixels; use one type for all"
         )
 
@@ -286,39 +286,39 @@ def _read_parties(
     return names, sets
 
 
-def _read_set(where: str, data: object, stream: int, number: int = 0) -> _Set:
+def _read_set(location: str, data: object, stream: int, number: int = 0) -> _Set:
     """Return the arrays of one party or test set."""
     if isinstance(data, TorchDataset):
-        data = _read_dataset(where, data, stream, number)
+        data = _read_dataset(location, data, stream, number)
     if not isinstance(data, tuple) or len(data) != 2:
-        raise InputError(f"{where} must be (x, y) or a torch dataset, got {type(data).__name__}")
+        raise InputError(f"{location} must be (x, y) or a torch dataset, got {type(data).__name__}")
     try:
         x, y = (_as_array(values) for values in data)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(f"{location}: {error}") from None
     if x.ndim == 0 or len(x) == 0:
-        raise InputError(f"{where} has no samples; pass at least one, or leave it out")
-    return _Set(where, x, y)
+        raise InputError(f"{location} has no samples; pass at least one, or leave it out")
+    return _Set(location, x, y)
 
 
 def _read_dataset(
-    where: str, data: TorchDataset[Any], stream: int, number: int
+    location: str, data: TorchDataset[Any], stream: int, number: int
 ) -> tuple[Tensor, list[Any]]:
     """Return the samples and labels of a torch dataset; random transforms are applied once."""
     if not hasattr(data, "__len__") or isinstance(data, IterableDataset):
         raise InputError(
-            f"{where}: a dataset must have a length and return samples by index; "
+            f"{location}: a dataset must have a length and return samples by index; "
             f"{type(data).__name__} does not"
         )
     with seeds.seeded(0, "augmentation", stream, number):  # the same samples in every run
         items = [data[i] for i in range(len(data))]
     if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
-        raise InputError(f"{where}: a dataset must return (x, y) for each sample")
+        raise InputError(f"{location}: a dataset must return (x, y) for each sample")
     try:
         samples = torch.stack([torch.as_tensor(x) for x, _ in items]) if items else torch.empty(0)
     except (RuntimeError, TypeError, ValueError) as error:
         raise InputError(
-            f"{where}: its samples cannot be stacked ({error}); return tensors of one shape"
+            f"{location}: its samples cannot be stacked ({error}); return tensors of one shape"
         ) from None
     labels = [y.tolist() if isinstance(y, Tensor) else y for _, y in items]
     return samples, labels

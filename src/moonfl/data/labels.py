@@ -5,15 +5,17 @@ from ..errors import InputError
 FEW_CLASSES = 20  # so many distinct labels are classes, however few samples there are
 
 
-def check_classification(where: str, distinct: int, samples: int, example: object) -> None:
+def check_classification(location: str, distinct: int, samples: int, example: object) -> None:
     """Raise an InputError if most labels are distinct, like the target of a regression."""
     if distinct > FEW_CLASSES and distinct > samples / 2:
-        raise regression_target(where, f"{distinct} distinct values in {samples} samples", example)
+        raise regression_target(
+            location, f"{distinct} distinct values in {samples} samples", example
+        )
 
 
-def regression_target(where: str, description: str, example: object) -> InputError:
+def regression_target(location: str, description: str, example: object) -> InputError:
     """Return the error for labels that look like the target of a regression."""
     return InputError(
-        f"{where} has {description} (such as {example}); moonfl supports classification only: "
+        f"{location} has {description} (such as {example}); moonfl supports classification only: "
         "labels must be classes, not measurements"
     )

@@ -154,7 +154,7 @@ def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple
     np.savez(path, allow_pickle=False, classes=np.array(classes), **arrays)
 
 
-def infer_classes(labels: list[Array], where: str = "y") -> tuple[str, ...]:
+def infer_classes(labels: list[Array], location: str = "y") -> tuple[str, ...]:
     """Return class names for labels: 0 to the largest integer, or the sorted strings.
 
     Return () for labels of another type, which `make_examples` refuses.
@@ -169,11 +169,11 @@ def infer_classes(labels: list[Array], where: str = "y") -> tuple[str, ...]:
     integers = _distinct(labels, "biu", np.int64)
     samples = sum(part.size for part in labels)
     if strings.size > 0:
-        check_classification(where, len(strings), samples, strings[0])
+        check_classification(location, len(strings), samples, strings[0])
         return tuple(str(name) for name in strings)
     largest = int(integers.max(initial=-1))
     if largest >= FEW_CLASSES:
-        check_classification(where, len(integers), samples, largest)
+        check_classification(location, len(integers), samples, largest)
         if len(integers) <= largest / 2:
             raise InputError(
                 f"labels go up to {largest}, but only {len(integers)} distinct values occur; "
@@ -189,7 +189,7 @@ def _distinct(labels: list[Array], kinds: str, dtype: type[np.generic]) -> Array
 
 
 def make_examples(
-    where: str,
+    location: str,
     x: Array,
     y: Array,
     classes: tuple[str, ...],
@@ -200,68 +200,71 @@ def make_examples(
     """Check x and y and convert them to tensors.
 
     Images stay bytes; other values become float32, or int64 if `integers` (token ids). Labels
-    become the index of their class. `where` and `suffix` are for error messages.
+    become the index of their class. `location` and `suffix` are for error messages.
     """
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(y) == 0:
         raise InputError(
-            f"{where}x{suffix} {x.shape} and y{suffix} {y.shape} must be [N, ...] and [N], N >= 1"
+            f"{location}x{suffix} {x.shape} and y{suffix} {y.shape} must be [N, ...] and [N], "
+            "N >= 1"
         )
-    labels = _class_indices(f"{where}y{suffix}", y, classes)
-    samples = _samples(f"{where}x{suffix}", x, integers)
+    labels = _class_indices(f"{location}y{suffix}", y, classes)
+    samples = _samples(f"{location}x{suffix}", x, integers)
     return Examples(samples, torch.from_numpy(labels))
 
 
-def _class_indices(where: str, y: Array, classes: tuple[str, ...]) -> NDArray[np.int64]:
+def _class_indices(location: str, y: Array, classes: tuple[str, ...]) -> NDArray[np.int64]:
     """Return the index of the class of every label."""
     if y.dtype.kind in "US":
-        return _string_indices(where, y.astype(np.str_), classes)
+        return _string_indices(location, y.astype(np.str_), classes)
     if y.dtype.kind == "f":
-        raise _float_labels(where, y)
+        raise _float_labels(location, y)
     if y.dtype.kind not in "biu":
         raise InputError(
-            f"{where} holds {y.dtype}; labels must be integers or strings, one value per class"
+            f"{location} holds {y.dtype}; labels must be integers or strings, one value per class"
         )
     largest = max(len(classes), 1) - 1
     if int(y.min()) < 0 or int(y.max()) > largest:
         raise InputError(
-            f"{where} must hold integers from 0 to {largest}, one per class; "
+            f"{location} must hold integers from 0 to {largest}, one per class; "
             f"it has {int(y.min())} to {int(y.max())}"
         )
     return y.astype(np.int64)
 
 
-def _string_indices(where: str, y: NDArray[np.str_], classes: tuple[str, ...]) -> NDArray[np.int64]:
+def _string_indices(
+    location: str, y: NDArray[np.str_], classes: tuple[str, ...]
+) -> NDArray[np.int64]:
     index = {name: k for k, name in enumerate(classes)}
     names = y.tolist()
     for name in names:
         if name not in index:
             raise InputError(
-                f"{where} has '{name}', which is not one of the classes ({', '.join(classes)})"
+                f"{location} has '{name}', which is not one of the classes ({', '.join(classes)})"
             )
     return np.array([index[name] for name in names], dtype=np.int64)
 
 
-def _float_labels(where: str, y: Array) -> InputError:
+def _float_labels(location: str, y: Array) -> InputError:
     """Return the error for floating-point labels."""
     values = y.astype(np.float64)
     fractions = values[values != np.floor(values)]  # includes NaN
     if fractions.size > 0:
         distinct = len(np.unique(values))
-        return regression_target(where, f"{distinct} distinct {y.dtype} values", fractions[0])
+        return regression_target(location, f"{distinct} distinct {y.dtype} values", fractions[0])
     return InputError(
-        f"{where} holds {y.dtype}; moonfl supports classification only: labels must be integers "
+        f"{location} holds {y.dtype}; moonfl supports classification only: labels must be integers "
         "or strings, one value per class. If these are classes, convert them: y.astype(int)"
     )
 
 
-def _samples(where: str, x: Array, integers: bool) -> torch.Tensor:
+def _samples(location: str, x: Array, integers: bool) -> torch.Tensor:
     """Return the samples as a tensor: uint8 images, int64 token ids, or finite float32 values."""
     if x.dtype.kind not in "biuf" or x.size == 0:
-        raise InputError(f"{where} must hold integers or floats, got {x.dtype} {list(x.shape)}")
+        raise InputError(f"{location} must hold integers or floats, got {x.dtype} {list(x.shape)}")
     if x.dtype == np.uint8 and x.ndim == 4:
         if x.shape[3] in CHANNELS and min(x.shape[1:3]) > max(CHANNELS):
             raise InputError(
-                f"{where} {list(x.shape)} has its channels last; images are [N, C, H, W]: "
+                f"{location} {list(x.shape)} has its channels last; images are [N, C, H, W]: "
                 "use x.transpose(0, 3, 1, 2)"
             )
         return torch.from_numpy(x.copy())
@@ -270,7 +273,7 @@ def _samples(where: str, x: Array, integers: bool) -> torch.Tensor:
     if not bool(finite.all()):
         row = int((~finite).flatten(1).any(dim=1).nonzero()[0])
         raise InputError(
-            f"sample {row} of {where} has NaN or infinite values; correct or remove it"
+            f"sample {row} of {location} has NaN or infinite values; correct or remove it"
         )
     return values
 

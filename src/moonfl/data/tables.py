@@ -168,12 +168,12 @@ def class_names(tables: list[Table], label: str) -> tuple[str, ...]:
 
 def _check_classes(tables: list[Table], label: str, names: list[str]) -> None:
     """Raise an InputError if the labels look like the target of a regression."""
-    where = f"{tables[0].path}: column '{label}'"
+    location = f"{tables[0].path}: column '{label}'"
     samples = sum(len(table.rows) for table in tables)
-    check_classification(where, len(names), samples, names[0])
+    check_classification(location, len(names), samples, names[0])
     if len(names) > MAX_CLASSES:
         description = f"{len(names)} distinct values in {samples} samples"
-        raise regression_target(where, description, names[0])
+        raise regression_target(location, description, names[0])
 
 
 def _non_empty(table: Table, name: str) -> list[str]:

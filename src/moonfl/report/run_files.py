@@ -52,8 +52,8 @@ def read_rounds(path: Path) -> list[RoundRecord]:
     records = []
     lines = read_text(path).split("\n")[:-1]
     for number, line in enumerate(lines, 1):
-        where = f"{path}, line {number}"
-        record = decode(line, RoundRecord, where)
-        check_round(record, number, where)
+        location = f"{path}, line {number}"
+        record = decode(line, RoundRecord, location)
+        check_round(record, number, location)
         records.append(record)
     return records

@@ -207,25 +207,25 @@ def encode(record: Record) -> str:
     return json.dumps(msgspec.to_builtins(record), allow_nan=False)
 
 
-def decode(text: str | bytes, kind: type[T], where: str) -> T:
-    """Return the record that `text` holds; `where` names the file in the error message."""
+def decode(text: str | bytes, kind: type[T], location: str) -> T:
+    """Return the record that `text` holds; `location` names the file in the error message."""
     try:
         values = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{where} is not valid JSON: {error.msg} at character {error.pos}"
+            f"{location} is not valid JSON: {error.msg} at character {error.pos}"
         ) from None
     except (ValueError, RecursionError) as error:  # not UTF-8, too many digits or levels
-        raise InputError(f"{where} is not valid JSON: {error}") from None
-    return convert(values, kind, where)
+        raise InputError(f"{location} is not valid JSON: {error}") from None
+    return convert(values, kind, location)
 
 
-def convert(values: object, kind: type[T], where: str) -> T:
+def convert(values: object, kind: type[T], location: str) -> T:
     """Return decoded JSON values as a record of this kind."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {explain(error, values)}") from None
+        raise InputError(f"{location}: {explain(error, values)}") from None
 
 
 def explain(error: msgspec.ValidationError, values: object) -> str:
