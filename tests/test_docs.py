@@ -43,7 +43,18 @@ def test_readme_has_commands() -> None:
 
 
 def test_readme_is_short() -> None:
-    assert len(README.splitlines()) <= 160
+    assert len(README.splitlines()) <= 155
+
+
+def test_readme_states_the_results_of_its_table() -> None:
+    """The sentence on the first screen has the accuracies of the table of results."""
+    sentence = re.search(r"MOON reaches ([\d.]+) % and FedAvg ([\d.]+) %", README)
+    paper = re.search(r"the paper reports ([\d.]+) and ([\d.]+) %", README)
+    assert sentence
+    assert paper
+    for k, method in enumerate(["MOON", "FedAvg"], start=1):
+        assert f"\n| {method} | {paper[k]} ± " in README
+        assert re.search(rf"^\| {method} \| [^|]*\| {sentence[k]} ± ", README, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize(
