@@ -120,7 +120,7 @@ def cifar10_or_noise(data_dir: Path, samples: int) -> Dataset:
     rng = torch.Generator().manual_seed(0)
     train = noise(samples, rng)
     test = noise(samples // 5, rng)
-    return Dataset(train, test, CIFAR10_CLASSES, CIFAR10)
+    return Dataset(train=train, test=test, classes=CIFAR10_CLASSES, preparation=CIFAR10)
 
 
 def noise(number: int, rng: torch.Generator) -> Examples:

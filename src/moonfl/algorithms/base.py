@@ -34,7 +34,7 @@ class Algorithm:
 
     def init_server(self, params: Params, buffers: Params) -> Server:
         """Return the server before the first round; `shared` is sent to parties, not `memory`."""
-        return Server(params, buffers)
+        return Server(params=params, buffers=buffers)
 
     def init_party(self, params: Params) -> State:
         """Return what a party stores before its first round."""

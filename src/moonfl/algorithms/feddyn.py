@@ -29,7 +29,7 @@ class FedDyn(Algorithm):
     alpha: float = setting(0.1, "weight of the dynamic regulariser", above=0)
 
     def init_server(self, params: Params, buffers: Params) -> Server:
-        return Server(params, buffers, memory={"h": tree.zeros_like(params)})
+        return Server(params=params, buffers=buffers, memory={"h": tree.zeros_like(params)})
 
     def init_party(self, params: Params) -> State:
         return {"g": tree.zeros_like(params)}  # gradient of the party's loss at its last weights

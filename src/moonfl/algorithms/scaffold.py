@@ -28,7 +28,7 @@ class Scaffold(Algorithm):
     )
 
     def init_server(self, params: Params, buffers: Params) -> Server:
-        return Server(params, buffers, shared={"c": tree.zeros_like(params)})
+        return Server(params=params, buffers=buffers, shared={"c": tree.zeros_like(params)})
 
     def init_party(self, params: Params) -> State:
         return {"c_i": tree.zeros_like(params)}

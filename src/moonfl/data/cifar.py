@@ -125,7 +125,7 @@ def read_cifar10(folder: Path) -> Dataset:
     """Read CIFAR-10 from its six files."""
     train, _ = read_examples([folder / name for name in CIFAR10_TRAIN], "labels", 10)
     test, _ = read_examples([folder / "test_batch"], "labels", 10)
-    return Dataset(train, test, CIFAR10_CLASSES, CIFAR10)
+    return Dataset(train=train, test=test, classes=CIFAR10_CLASSES, preparation=CIFAR10)
 
 
 def read_cifar100(folder: Path) -> Dataset:

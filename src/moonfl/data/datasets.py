@@ -4,9 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from ..errors import InputError, quoted, unknown
 from . import digits
-from .augment import Preparation
+from .augment import Preparation, default_preparation
 from .base import Dataset, Reading
 from .cifar import CIFAR10, CIFAR10_TRAIN, CIFAR100, read_cifar10, read_cifar100
 from .digits import read_digits
@@ -132,6 +134,11 @@ def source(name: str) -> Source:
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
     return DATASETS[name]
+
+
+def preparation_of(dataset: str, dtype: torch.dtype, dimensions: int) -> Preparation:
+    """Return the preparation of a dataset, or the default for samples of this type."""
+    return source(dataset).preparation or default_preparation(dtype, dimensions)
 
 
 def load(name: str, data_dir: Path, reading: Reading | None = None) -> Dataset:

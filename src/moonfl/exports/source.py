@@ -4,9 +4,8 @@ from pathlib import Path
 
 import torch
 
-from ..data.augment import default_preparation
 from ..data.base import Dataset
-from ..data.datasets import load, source
+from ..data.datasets import load, preparation_of
 from ..data.locations import directory
 from ..errors import InputError, notify, quoted
 from ..experiment import CUSTOM_MODEL, Experiment
@@ -127,7 +126,7 @@ def _blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
     if data is not None:
         preparation = data.preparation
     else:
-        preparation = source(exp.dataset).preparation or default_preparation(dtype, len(shape))
+        preparation = preparation_of(exp.dataset, dtype, len(shape))
     return Blueprint(
         build=make_builder(exp, shape, dtype, len(classes)).build,
         shape=shape,

@@ -18,9 +18,8 @@ from flwr.serverapp import Grid, ServerApp
 from .. import settings
 from ..api.experiments import Options, resume_run, start_run
 from ..api.recovery import Hints, recovery_hints
-from ..data.augment import default_preparation
 from ..data.base import Dataset, Examples
-from ..data.datasets import source
+from ..data.datasets import preparation_of
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
 from ..experiment import Experiment, fingerprint, from_toml
@@ -241,7 +240,7 @@ def make_task(exp: Experiment, membership: Membership, run: str, test: Dataset |
         parts={},
         test=no_samples if test is None else test.train,
         classes=tuple(sites[0].classes),
-        preparation=source(exp.dataset).preparation or default_preparation(dtype, len(shape)),
+        preparation=preparation_of(exp.dataset, dtype, len(shape)),
         names=tuple(site.name for site in sites),
     )
     try:

@@ -111,7 +111,9 @@ def simulation_engine(
     Every party must answer at once: no network is involved, so a failure is an error of the run.
     """
     rules = Rules(deadline=WEEK, min_parties=exp.parties, wait=120.0, attempts=1, query=HOUR)
-    membership = Membership(grid, exp.parties, rules, log=lambda line: None, stop=stop)
+    membership = Membership(
+        grid=grid, parties=exp.parties, rules=rules, log=lambda line: None, stop=stop
+    )
     membership.wait_for(
         lambda present: len(present) == exp.parties, "and a simulation needs all of them"
     )

@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from .. import settings
-from ..data.augment import default_preparation
 from ..data.base import Dataset
 from ..data.cifar import CIFAR10, CIFAR10_CLASSES, CIFAR10_TRAIN, read_examples
-from ..data.datasets import source
+from ..data.datasets import preparation_of
 from ..data.folder import read_folder
 from ..data.npz import read_npz
 from ..data.tables import read_csv
@@ -74,7 +73,7 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
 def make_task(exp: Experiment, config: SiteConfig, data: Dataset) -> Task:
     """Build the task of a site: one party, with held-out samples if it has enough."""
     x = data.train.x
-    preparation = source(exp.dataset).preparation or default_preparation(x.dtype, len(x.shape) - 1)
+    preparation = preparation_of(exp.dataset, x.dtype, len(x.shape) - 1)
     federated = FederatedData(
         train=data.train,
         parts={config.party: np.arange(len(data.train.y))},
@@ -106,4 +105,4 @@ def read_cifar10_batches(folder: Path, batches: list[Path]) -> Dataset:
     test = None
     if (folder / "test_batch").exists():
         test, _ = read_examples([folder / "test_batch"], "labels", classes)
-    return Dataset(train, test, CIFAR10_CLASSES, CIFAR10)
+    return Dataset(train=train, test=test, classes=CIFAR10_CLASSES, preparation=CIFAR10)

@@ -31,7 +31,14 @@ class ConvReluPool(nn.Conv2d):
             return None
         if math.prod(shape) < LANES:
             return None
-        return Step(kernel, channels, self.out_channels, height, width, flat=self.flat)
+        return Step(
+            kernel=kernel,
+            inputs=channels,
+            outputs=self.out_channels,
+            height=height,
+            width=width,
+            flat=self.flat,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the pooled feature maps."""

@@ -201,7 +201,7 @@ def _plan_layer(layer: Any, shape: tuple[int, ...]) -> Step | None:
     step: Step | None = None
     if type(layer) is nn.Linear:
         if layer.bias is not None and shape == (layer.in_features,):
-            step = Step(0, layer.in_features, layer.out_features)
+            step = Step(kernel=0, inputs=layer.in_features, outputs=layer.out_features)
     elif hasattr(layer, "native_step"):
         step = layer.native_step(shape)
     if step is None:

@@ -170,7 +170,7 @@ def partition_section(groups: list[Group]) -> Section:
         caption = f"Used by {'all runs' if used_by_all else list_labels(users[key])}."
         pictures.append(partition_picture(f"partition-{number}", record, users[key], caption))
     text = "How the training samples are split over the parties."
-    return Section("partition", "Partition", text, pictures)
+    return Section("partition", "Partition", text=text, pictures=pictures)
 
 
 def list_labels(groups: list[Group]) -> str:
@@ -264,7 +264,7 @@ def representation_section(groups: list[Group]) -> Section:
         lambda name, part: tsne_figure(name, part[0]),
     )
     text = describe_selection("t-SNE", recorded)
-    return Section("representation", "Representations", text, pictures)
+    return Section("representation", "Representations", text=text, pictures=pictures)
 
 
 def cost_section(groups: list[Group]) -> Section:

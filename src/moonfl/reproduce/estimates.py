@@ -138,7 +138,7 @@ def measure(exp: Experiment, batch: int) -> Cost:
     pixels = torch.randint(0, 256, (batch, *shape.shape), dtype=torch.uint8)
     examples = Examples(pixels, torch.arange(batch) % shape.classes)
     classes = tuple(str(k) for k in range(shape.classes))
-    data = Dataset(examples, examples, classes, shape.preparation)
+    data = Dataset(train=examples, test=examples, classes=classes, preparation=shape.preparation)
     fedavg = replace(exp, algorithm=FedAvg(), parties=1, partition="iid")
     moon = replace(fedavg, algorithm=MOON())
     task = make_task(fedavg, data)

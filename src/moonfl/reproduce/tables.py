@@ -243,7 +243,13 @@ def rounds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool)
         Column("sent both ways until then", byte_size),
         Column("seeds", integer),
     )
-    return Table(stem, title, columns, rows, rounds_note(length, list(first_hits.values())))
+    return Table(
+        name=stem,
+        title=title,
+        columns=columns,
+        rows=rows,
+        note=rounds_note(length, list(first_hits.values())),
+    )
 
 
 def first_rounds(entry: Entry, goals: dict[int, float], runs: Runs) -> dict[int, Reach | None]:
@@ -315,7 +321,7 @@ def seconds(stem: str, title: str, entries: list[Entry], runs: Runs, small: bool
         note = (
             "the first round alone: training, averaging, evaluation; MOON has no second term in it"
         )
-    return Table(stem, title, columns, rows, note)
+    return Table(name=stem, title=title, columns=columns, rows=rows, note=note)
 
 
 def mean_seconds(runs: dict[int, Run]) -> MeanStd | None:
@@ -342,7 +348,7 @@ def statistics(stem: str, entries: list[Entry], ours: list[str], small: bool) ->
     title = "Samples, mean ± standard deviation over parties"
     if small:
         title += f" ({SMALL_SCALE})"
-    return Table(stem, title, columns, rows)
+    return Table(name=stem, title=title, columns=columns, rows=rows)
 
 
 def without_empty(table: Table) -> Table:

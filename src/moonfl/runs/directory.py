@@ -7,7 +7,6 @@ validation data, and diverged.txt if training diverged. schema.py describes the 
 
 import contextlib
 import fcntl
-import itertools
 import os
 import platform
 import shutil
@@ -47,22 +46,6 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
-
-
-def claim_directory(runs: Path, name: str) -> Path:
-    """Create and return the first of `RUNS/NAME`, `RUNS/NAME-2`, ... that does not exist."""
-    try:
-        runs.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"the folder {runs} cannot be created: {error.strerror}; choose another with --out"
-        ) from None
-    for number in itertools.count(1):
-        path = runs / (name if number == 1 else f"{name}-{number}")
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            return path
-    raise AssertionError("itertools.count does not end")
 
 
 def read_experiment(directory: Path, device: str | None = None) -> Experiment:

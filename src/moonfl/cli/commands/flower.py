@@ -14,8 +14,8 @@ from ...flower.init import init as create_deployment
 from ...flower.membership import Rules
 from ...flower.server import check_config
 from ...flower.simulation import simulate as run_simulation
-from ...runs.directory import claim_directory
 from ...task import make_task, with_party_count
+from ..directories import claim_directory
 from ..experiments import describe, method_name, select_experiment
 from ..progress import Progress
 from .training import print_result, run_directory, train, with_hint
