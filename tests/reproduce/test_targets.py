@@ -15,7 +15,7 @@ def test_settings_of_the_paper() -> None:
     assert l2.row == "l2 norm"
     assert [exp.algorithm.mu for exp in l2.trials.values()] == [0.001, 0.01, 0.1, 1, 5, 10]
     scalability = TARGETS["scalability"].entries("cifar100")[:4]
-    assert [entry.at for entry in scalability] == [100, 200, 250, 500]
+    assert [entry.at_round for entry in scalability] == [100, 200, 250, 500]
     assert {entry.trials[""].parties_per_round() for entry in scalability} == {50, 20}
     slow = TARGETS["curves"].entries("cifar10")[-1]
     assert (slow.row, slow.trials[""].algorithm.mu) == ("FedProx, mu 1", 1)
