@@ -1,4 +1,4 @@
-"""Values that travel in a federation, and what an algorithm sees of a party. All are immutable."""
+"""Data types exchanged between server and parties, and what an algorithm sees of a party."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
