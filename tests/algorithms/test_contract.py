@@ -39,6 +39,24 @@ def test_deterministic(algorithm: str, server: str, batch_norm: bool) -> None:
 
 
 @by_algorithm
+def test_a_method_declares_what_it_sends(algorithm: str) -> None:
+    """A Flower server compares updates with `extra_like`: scalars exactly, the rest by shape."""
+    exp = with_algorithm(TINY, algorithm)
+    task = gaussians(batch_norm=True)
+    server = init_server(exp, task)
+    workbench = Workbench(task.build)
+    update, _ = local_update(exp, task, workbench, server, state=None, party=0, t=0)
+    declared = exp.algorithm.extra_like(server.params, update.num_steps, exp.momentum)
+    assert list(update.extra) == list(declared)
+    for label, params in declared.items():
+        assert list(update.extra[label]) == list(params)
+        for name, value in params.items():
+            sent = update.extra[label][name]
+            assert (sent.shape, sent.dtype) == (value.shape, value.dtype)
+            assert value.dim() > 0 or sent == value
+
+
+@by_algorithm
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_inputs_are_unchanged_and_states_are_dicts_of_tensors(
     algorithm: str, batch_norm: bool
