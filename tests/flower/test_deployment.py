@@ -247,7 +247,7 @@ def test_a_killed_server_resumes(tmp_path: Path, processes: Processes) -> None:
     )
     assert run.returncode == 1
     federation.start_server()
-    run = federation.run("--deadline", "60", "--resume")
+    run = federation.run("--deadline", "60", "--query", "180", "--resume")
     until(
         lambda: run.poll() is not None,
         lambda: federation.processes.log("run").read_text(),
