@@ -355,10 +355,10 @@ def _takes_token_ids(model: ModelSource, sets: list[_Set], classes: int) -> bool
 
 def _notify_if_classifier(model: ModelSource, task: Task) -> None:
     """Notify the user if a model with one output per class is used as an encoder."""
-    network = tree.build_module(task.build)
-    if isinstance(model, str) or not isinstance(network, Model):
+    if isinstance(model, str):
         return
-    if network.num_features == len(task.classes):
+    network = tree.build_module(task.build)
+    if isinstance(network, Model) and network.num_features == len(task.classes):
         notify(
             f"moonfl: the model returns {network.num_features} values per sample, one per class; "
             "it is used as an encoder, with a projection head and an output layer after it. "
