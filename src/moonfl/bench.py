@@ -180,6 +180,7 @@ def make_step(exp: Experiment, task: Task, variant: Variant, batch: int = BATCH)
         momentum=exp.momentum,
         supervised=task.supervised,
         frozen=bench.frozen,
+        class_counts=torch.bincount(examples.y, minlength=len(task.classes)),
     )
     model = bench.module(party.global_model).train()
     loss_of = exp.algorithm.local_loss(party)

@@ -105,6 +105,7 @@ def local_update(
             momentum=exp.momentum,
             supervised=task.supervised,
             frozen=frozen_factory(exp, task, workbench, data),
+            class_counts=torch.bincount(data.y, minlength=len(task.classes)),
         )
         model = workbench.module(view.global_model)
         loss_function = exp.algorithm.local_loss(on_device(view, torch.device(exp.device)))

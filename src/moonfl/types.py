@@ -27,6 +27,7 @@ class Output(NamedTuple):
 
 
 Loss = Callable[[nn.Module, Batch], Tensor]  # returns a scalar
+Term = Callable[[Output, Batch, Params], Tensor]  # (output, batch, w) -> a scalar
 
 
 class Frozen(Protocol):
@@ -64,6 +65,7 @@ class Party:
     momentum: float  # momentum of the local optimizer
     supervised: Callable[[Tensor, Batch], Tensor]  # (logits, batch) -> loss, defined by the task
     frozen: Callable[[Params], Frozen]  # loads parameters into a frozen model
+    class_counts: Tensor  # number of the party's samples of each class, [classes]
 
     @property
     def global_model(self) -> Params:

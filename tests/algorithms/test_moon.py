@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from helpers.problems import TINY, gaussians, with_algorithm
 from moonfl.algorithms.moon import MOON, model_contrastive
@@ -81,6 +81,17 @@ def test_the_gradient_points_to_the_global_and_away_from_the_previous_model() ->
     assert F.cosine_similarity(updated, z_prev).mean() < F.cosine_similarity(z, z_prev).mean()
 
 
+class Representation(nn.Module):
+    """A model that returns z for every input."""
+
+    def __init__(self, z: Tensor) -> None:
+        super().__init__()
+        self.z = z
+
+    def forward(self, x: Tensor) -> Output:
+        return Output(self.z, self.z)
+
+
 def local_loss(algorithm: MOON, z: Tensor, glob: Tensor, prev: list[Tensor]) -> float:
     """Return the local loss for representations of the models and a supervised loss of 7."""
     party = Party(
@@ -93,9 +104,10 @@ def local_loss(algorithm: MOON, z: Tensor, glob: Tensor, prev: list[Tensor]) -> 
         momentum=0.0,
         supervised=lambda logits, batch: torch.tensor(7.0, dtype=torch.float64),
         frozen=lambda params: lambda x, rows: Output(next(iter(params.values())), z),
+        class_counts=torch.ones(1),
     )
     loss = algorithm.local_loss(party)
-    return float(loss(lambda x: Output(z, z), Batch(z, z, z)))
+    return float(loss(Representation(z), Batch(z, z, z)))
 
 
 def test_local_loss_is_supervised_plus_mu_times_contrast() -> None:
@@ -128,6 +140,7 @@ def test_no_frozen_model_is_built_without_previous_models() -> None:
         momentum=0.0,
         supervised=lambda logits, batch: logits.sum(),
         frozen=frozen_models.append,
+        class_counts=torch.ones(1),
     )
     MOON().local_loss(party)
     assert frozen_models == []

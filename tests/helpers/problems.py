@@ -112,6 +112,7 @@ def gaussians(
         test=examples(50, 0),
         preparation=AS_STORED,
         batch_norm=batch_norm,
+        classes=tuple(map(str, range(classes))),
     )
 
 

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from ..types import Batch, Loss, Mean, Params, Party, Server, State, Update
+from .. import tree
+from ..types import Batch, Loss, Mean, Params, Party, Server, State, Term, Update
 
 RENAMED_ATTRIBUTES = {"takes_server_step": "takes_server_optimizer", "meaning": "choice"}
 
@@ -40,12 +41,27 @@ class Algorithm:
         """Return what a party stores before its first round."""
         return {}
 
+    def term(self, party: Party) -> Term | None:
+        """Return what the method adds to the supervised loss of `party` this round, or None.
+
+        Called once, before the first step. The term is a function (output, batch, w) -> scalar: the
+        model's output for the batch, and its trainable parameters w. Most papers are just this.
+        """
+        return None
+
     def local_loss(self, party: Party) -> Loss:
-        """Return the loss that `party` minimises this round. Called once, before the first step."""
+        """Return the loss that `party` minimises this round: the supervised loss plus the term.
+
+        Called once, before the first step. Override it only to compute gradients differently.
+        """
+        term = self.term(party)
 
         def loss(model: nn.Module, batch: Batch) -> Tensor:
-            _, logits = model(batch.x)
-            return party.supervised(logits, batch)
+            output = model(batch.x)
+            supervised = party.supervised(output.logits, batch)
+            if term is None:
+                return supervised
+            return supervised + term(output, batch, tree.params_of(model))
 
         return loss
 
@@ -66,14 +82,27 @@ class Algorithm:
         """
         return {}
 
+    def finish_round(
+        self, server: Server, updates: list[Update], parties: int, mean: Mean
+    ) -> tuple[State, State]:
+        """Return what the server sends beside the model from now on, and what it stores.
+
+        `server` is the one before this round, and `parties` is N, the number of all parties. `mean`
+        is the weighted mean, or a robust rule in its place: whatever is averaged over parties goes
+        through it.
+        """
+        return server.shared, server.memory
+
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         """Return the next server: w^{t+1} = sum |D^i|/|D| w_i^t over the parties of this round.
 
-        Sets params, shared and memory. Buffers are always averaged, and the server optimizer is
-        applied afterwards. `parties` is N, the number of all parties. `mean` is the weighted mean
-        or a robust rule in its place: whatever is averaged over parties goes through it.
+        Sets params, shared and memory; `finish_round` explains the arguments. Buffers are always
+        averaged, and the server optimizer is applied afterwards. Override it only to aggregate the
+        parameters differently.
         """
-        return replace(server, params=mean((u.params, u.num_samples) for u in updates))
+        shared, memory = self.finish_round(server, updates, parties, mean)
+        params = mean((u.params, u.num_samples) for u in updates)
+        return replace(server, params=params, shared=shared, memory=memory)
 
     def deployed(self, server: Server) -> dict[str, Params]:
         """Return the models to evaluate: "global", or one per party: "party0", "party1", ..."""

@@ -7,11 +7,11 @@ Regularization, ICLR 2021. https://arxiv.org/abs/2111.04263
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from .. import tree
 from ..settings import setting
-from ..types import Batch, Loss, Mean, Params, Party, Server, State, Update
+from ..types import Batch, Mean, Output, Params, Party, Server, State, Term, Update
 from .base import Algorithm
 
 
@@ -34,16 +34,12 @@ class FedDyn(Algorithm):
     def init_party(self, params: Params) -> State:
         return {"g": tree.zeros_like(params)}  # gradient of the party's loss at its last weights
 
-    def local_loss(self, party: Party) -> Loss:
-        supervised = super().local_loss(party)
-
-        def loss(model: nn.Module, batch: Batch) -> Tensor:
-            w = tree.params_of(model)
+    def term(self, party: Party) -> Term:
+        def regulariser(output: Output, batch: Batch, w: Params) -> Tensor:
             linear = tree.dot(w, party.state["g"])
-            proximal = tree.sq_dist(w, party.global_params)
-            return supervised(model, batch) - linear + self.alpha / 2 * proximal
+            return -linear + self.alpha / 2 * tree.sq_dist(w, party.global_params)
 
-        return loss
+        return regulariser
 
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
         # g_i+ = g_i - alpha (w_i - w^t)

@@ -6,11 +6,9 @@ MLSys 2020. https://arxiv.org/abs/1812.06127
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
-
 from .. import tree
 from ..settings import setting
-from ..types import Batch, Loss, Party
+from ..types import Party, Term
 from .base import Algorithm
 
 
@@ -20,11 +18,5 @@ class FedProx(Algorithm):
 
     mu: float = setting(0.01, "weight of the proximal term; 0 is FedAvg", low=0)
 
-    def local_loss(self, party: Party) -> Loss:
-        supervised = super().local_loss(party)
-
-        def loss(model: nn.Module, batch: Batch) -> Tensor:
-            proximal = tree.sq_dist(tree.params_of(model), party.global_params)
-            return supervised(model, batch) + self.mu / 2 * proximal
-
-        return loss
+    def term(self, party: Party) -> Term:
+        return lambda output, batch, w: self.mu / 2 * tree.sq_dist(w, party.global_params)

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..settings import setting
-from ..types import Batch, Loss, Params, Party, State
+from ..types import Batch, Output, Params, Party, State, Term
 from .base import Algorithm
-from .moon_l2 import L2Distance
+from .moon_l2 import l2_distance
 
 
 def model_contrastive(z: Tensor, z_glob: Tensor, z_prev: list[Tensor], tau: float) -> Tensor:
@@ -47,23 +47,20 @@ class MOON(Algorithm):
         "model", "model: Eq. 3; l2: ||z - z_glob||, the ablation of Sec. 4.7"
     )
 
-    def local_loss(self, party: Party) -> Loss:
+    def term(self, party: Party) -> Term | None:
         if self.contrast == "l2":
-            return L2Distance(self.mu).local_loss(party)
+            return l2_distance(self.mu, party)
         if not party.state:  # the first round of this party
-            return super().local_loss(party)
+            return None
         prev = [party.frozen(model) for model in previous_models(party)]
         glob = party.frozen(party.global_model)
 
-        def loss(model: nn.Module, batch: Batch) -> Tensor:
-            z, logits = model(batch.x)  # Algorithm 1, line 14
-            supervised = party.supervised(logits, batch)  # line 13
-            z_glob = glob(batch.x, batch.rows).z
-            z_prev = [frozen(batch.x, batch.rows).z for frozen in prev]
-            contrastive = model_contrastive(z, z_glob, z_prev, self.tau)
-            return supervised + self.mu * contrastive  # lines 15 to 18
+        def contrastive(output: Output, batch: Batch, w: Params) -> Tensor:
+            z_glob = glob(batch.x, batch.rows).z  # Algorithm 1, lines 15 and 16
+            z_prev = [model(batch.x, batch.rows).z for model in prev]
+            return self.mu * model_contrastive(output.z, z_glob, z_prev, self.tau)  # 17 and 18
 
-        return loss
+        return contrastive
 
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
         if self.contrast == "l2":

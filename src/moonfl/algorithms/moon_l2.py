@@ -4,28 +4,19 @@ Li, He, Song, Model-Contrastive Federated Learning, CVPR 2021. https://arxiv.org
 Selected by `algorithm=moon contrast=l2`.
 """
 
-from dataclasses import dataclass
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..types import Batch, Loss, Party
-from .base import Algorithm
+from ..types import Batch, Output, Params, Party, Term
 
 
-@dataclass(frozen=True)
-class L2Distance(Algorithm):
-    """l = l_sup + mu ||z - z_glob||, the mean over the batch."""
+def l2_distance(mu: float, party: Party) -> Term:
+    """Return the term mu ||z - z_glob||, the mean over the batch."""
+    glob = party.frozen(party.global_model)
 
-    mu: float
+    def distance(output: Output, batch: Batch, w: Params) -> Tensor:
+        z_glob = glob(batch.x, batch.rows).z
+        distances: Tensor = torch.linalg.vector_norm(output.z - z_glob, dim=1)  # [B]
+        return mu * distances.mean()
 
-    def local_loss(self, party: Party) -> Loss:
-        glob = party.frozen(party.global_model)
-
-        def loss(model: nn.Module, batch: Batch) -> Tensor:
-            z, logits = model(batch.x)
-            z_glob = glob(batch.x, batch.rows).z
-            distance: Tensor = torch.linalg.vector_norm(z - z_glob, dim=1)  # [B]
-            return party.supervised(logits, batch) + self.mu * distance.mean()
-
-        return loss
+    return distance

@@ -4,13 +4,11 @@ Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, SCAFFOLD: Stochastic Controlled 
 Federated Learning, ICML 2020. https://arxiv.org/abs/1910.06378
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor, nn
-
 from .. import tree
-from ..types import Batch, Loss, Mean, Params, Party, Server, State, Update
+from ..types import Mean, Params, Party, Server, State, Term, Update
 from .base import Algorithm
 from .fednova import effective_steps
 
@@ -33,15 +31,10 @@ class Scaffold(Algorithm):
     def init_party(self, params: Params) -> State:
         return {"c_i": tree.zeros_like(params)}
 
-    def local_loss(self, party: Party) -> Loss:
-        supervised = super().local_loss(party)
+    def term(self, party: Party) -> Term:
+        # <w, c - c_i> has the gradient c - c_i: line 10 of their Algorithm 1.
         drift = tree.sub(party.shared["c"], party.state["c_i"])
-
-        def loss(model: nn.Module, batch: Batch) -> Tensor:
-            # <w, c - c_i> has the gradient c - c_i: line 10 of their Algorithm 1.
-            return supervised(model, batch) + tree.dot(tree.params_of(model), drift)
-
-        return loss
+        return lambda output, batch, w: tree.dot(w, drift)
 
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
         # c_i+ = c_i - c + (x - y_i)/(lr a): line 12. Their a is the number of steps K; with
@@ -54,8 +47,9 @@ class Scaffold(Algorithm):
     def extra_like(self, params: Params, steps: int, momentum: float) -> State:
         return {"delta_c": params}
 
-    def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
+    def finish_round(
+        self, server: Server, updates: list[Update], parties: int, mean: Mean
+    ) -> tuple[State, State]:
         # c+ = c + |S|/N mean over S of (c_i+ - c_i): line 17
         delta = mean((u.extra["delta_c"], 1) for u in updates)
-        c = tree.add(server.shared["c"], delta, len(updates) / parties)
-        return replace(super().combine(server, updates, parties, mean), shared={"c": c})
+        return {"c": tree.add(server.shared["c"], delta, len(updates) / parties)}, {}
