@@ -7,7 +7,8 @@ from pathlib import Path
 
 import tomli_w
 
-from moonfl.experiment import Experiment, from_toml, part_name, read_toml
+from moonfl.components import component_name
+from moonfl.experiment import Experiment, from_toml, read_toml
 from moonfl.presets import PRESETS
 from moonfl.report.labels import format_value
 from moonfl.report.runs import Run, find_runs, read_run
@@ -156,7 +157,7 @@ def changed_settings(exp: Experiment, base: Experiment) -> dict[str, str]:
     changes = differences(exp.algorithm, base.algorithm)
     base_server = base.server
     if type(exp.server) is not type(base_server):
-        changes["server"] = part_name(exp.server)
+        changes["server"] = component_name(exp.server)
         base_server = type(exp.server)()
     for key, value in differences(exp.server, base_server).items():
         changes[f"server.{key}"] = value

@@ -93,8 +93,10 @@ def test_invalid_overrides_get_a_clear_message(change: str, message: str) -> Non
 
 
 def test_a_key_that_is_set_twice_is_refused() -> None:
-    with pytest.raises(InputError, match="mu is set twice; remove one of the two"):
+    with pytest.raises(InputError, match=r"mu is set twice, by mu and algorithm\.mu; remove one"):
         override(Experiment(), ["mu=1", "algorithm.mu=2"])
+    with pytest.raises(InputError, match="rounds is set twice; remove one of the two"):
+        override(Experiment(), ["rounds=1", "rounds=2"])
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 import moonfl
 
 LAYERS = [
-    {"errors", "registry", "runs.schema", "seeds", "settings", "tree", "types"},
+    {"errors", "overview", "registry", "runs.schema", "seeds", "settings", "tree", "types"},
     {"kernels"},
     {"algorithms", "data", "models", "server_optimizers"},
-    {"aggregation", "experiment", "metrics", "presets", "trained_model"},
+    {"aggregation", "components", "experiment", "metrics", "presets", "trained_model"},
     {"local", "task"},
     {"runs"},
     {"engines", "federation"},

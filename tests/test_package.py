@@ -75,6 +75,6 @@ def test_one_wheel_serves_every_version_of_python(tmp_path: Path) -> None:
     (wheel,) = (tree / "dist").iterdir()
     assert re.fullmatch(r"moonfl-.*-py3-none-linux_\w+\.whl", wheel.name)
     names = zipfile.ZipFile(wheel).namelist()
-    data = ["py.typed", "cli/overview.json", "report/page.css", "flower/templates/app.toml"]
+    data = ["py.typed", "overview.json", "report/page.css", "flower/templates/app.toml"]
     assert {f"moonfl/{name}" for name in data} <= set(names)
     assert not [name for name in names if name.endswith((".c", ".h", ".so"))]

@@ -11,18 +11,28 @@ from typing import Any, Literal
 import tomli_w
 
 from . import settings
-from .algorithms import ALGORITHMS, MOON, Algorithm
+from .algorithms import MOON, Algorithm, replaces_aggregation
+from .components import (
+    COMPONENTS,
+    build_component,
+    check_component,
+    component_name,
+    component_to_table,
+    owners_of,
+    parts_of,
+    setting_paths,
+    stored_settings,
+    with_name,
+)
 from .data.base import Reading
 from .data.datasets import source
 from .data.partition import check_kind
 from .errors import InputError, notify, unknown
 from .models.encoders import ENCODERS
-from .registry import find, name_of
-from .server_optimizers import SERVERS, Average, ServerOptimizer
+from .registry import find
+from .server_optimizers import Average, ServerOptimizer
 from .settings import RENAMED, setting
 
-PARTS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "server": SERVERS}
-BASES: dict[str, type] = {"algorithm": Algorithm, "server": ServerOptimizer}
 CUSTOM_MODEL = "own"  # model= of a run whose model was passed to moonfl.federate
 CUSTOM_DATA = "given"  # dataset= of a run whose data were passed to moonfl.federate
 PARTIES = 10  # default number of parties
@@ -91,10 +101,10 @@ class Experiment:
     out_dim: int = setting(256, "output dimension of the projection head", low=1, high=65536)
     algorithm: Algorithm = dataclasses.field(default_factory=MOON)
     server: ServerOptimizer = dataclasses.field(default_factory=Average)
-    aggregation: Literal["mean", "median", "trimmed-mean"] = setting(
+    aggregation: Literal["mean", "median", "trimmed-mean", "fednova"] = setting(
         "mean",
         "mean: with the algorithm's weights; median or trimmed-mean: coordinate-wise, "
-        "every party has one vote",
+        "every party has one vote; fednova: mean of updates scaled to the same number of steps",
         added="0.2",
     )
     trim: float | None = setting(
@@ -155,8 +165,8 @@ class Experiment:
             name = "mean" if combination == "none" else combination
             object.__setattr__(self, "aggregation", name)
         settings.check(self)
-        for part in PARTS:
-            check_part(part, getattr(self, part))
+        for kind in COMPONENTS:
+            check_component(kind, getattr(self, kind))
         if self.model is None:
             object.__setattr__(self, "model", source(self.dataset).model)
         if self.model != CUSTOM_MODEL:
@@ -169,8 +179,8 @@ class Experiment:
 
     def _check_method(self) -> None:
         """Refuse combinations of method settings that make no sense."""
-        name = part_name(self.algorithm)
-        server = part_name(self.server)
+        name = component_name(self.algorithm)
+        server = component_name(self.server)
         if not self.algorithm.takes_server_optimizer and server != "average":
             raise InputError(
                 f"algorithm={name} cannot be combined with server={server}; use server=average"
@@ -178,6 +188,11 @@ class Experiment:
         if (self.aggregation == "trimmed-mean") != (self.trim is not None):
             raise InputError(
                 "aggregation=trimmed-mean and trim=SHARE belong together; set both or neither"
+            )
+        if self.aggregation == "fednova" and replaces_aggregation(self.algorithm):
+            raise InputError(
+                f"aggregation=fednova cannot be combined with algorithm={name}, which aggregates "
+                "parameters in its own way; use aggregation=mean"
             )
         if self.patience is not None and self.validation is None:
             raise InputError(
@@ -235,52 +250,6 @@ def split_names(text: str | None) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-def check_part(part: str, value: object) -> None:
-    """Check that a value is an algorithm or server optimizer with valid settings."""
-    base = BASES[part]
-    if not isinstance(value, base):
-        example = {"algorithm": "MOON()", "server": "Average()"}[part]
-        raise InputError(f"{part} must be a {base.__name__} such as {example}, got {value!r}")
-    label = f"{part}={part_name(value)}"
-    settings.check_field_types(type(value), label)
-    settings.check(value, f"{part}.")
-
-
-def part_name(part: object) -> str:
-    """Return the name of an algorithm or server optimizer in its table, or its dotted path."""
-    return name_of(type(part), {**ALGORITHMS, **SERVERS})
-
-
-def find_part(part: str, name: object) -> type:
-    """Return the class of an algorithm or server optimizer by its name or dotted path."""
-    if not isinstance(name, str):
-        raise unknown(part, "without a name" if name is None else str(name), PARTS[part])
-    cls: Any = find(part, name, PARTS[part])
-    base = BASES[part]
-    if not isinstance(cls, type) or not issubclass(cls, base) or not dataclasses.is_dataclass(cls):
-        raise InputError(f"{part}={name} must be a dataclass that extends {base.__name__}")
-    settings.check_field_types(cls, f"{part}={name}")
-    return cls
-
-
-def check_resumable(exp: Experiment) -> None:
-    """Check that the algorithm and server optimizer can be found by name when a run is resumed."""
-    for part in PARTS:
-        cls = type(getattr(exp, part))
-        name = part_name(getattr(exp, part))
-        reason = ""
-        try:
-            if find_part(part, name) is not cls:
-                reason = "another class has that name now; create the value again"
-        except InputError as error:
-            if "<locals>" in name:
-                reason = "its class is defined inside a function; move it to module level"
-            else:
-                reason = f"{error}; define it at module level"
-        if reason:
-            raise InputError(f"runs of {part}={name} could not be resumed: {reason}")
-
-
 def to_dict(exp: Experiment) -> dict[str, Any]:
     """Return plain values; the algorithm and server optimizer as tables with their name.
 
@@ -288,28 +257,9 @@ def to_dict(exp: Experiment) -> dict[str, Any]:
     its default, so new settings do not change the hashes of existing experiments.
     """
     values = {name: getattr(exp, name) for name in stored_settings(exp)}
-    for part in PARTS:
-        values[part] = part_to_dict(values[part])
+    for kind in COMPONENTS:
+        values[kind] = component_to_table(values[kind])
     return {key: value for key, value in values.items() if value is not None}
-
-
-def part_to_dict(part: object) -> dict[str, Any]:
-    """Return the name and settings of an algorithm or server optimizer."""
-    values: dict[str, Any] = {"name": part_name(part)}
-    for name in stored_settings(part):
-        value = getattr(part, name)
-        values[name] = "none" if value is None else value  # left out, it would be the default
-    return values
-
-
-def stored_settings(value: Any) -> list[str]:
-    """Return the settings to store: all but later additions that have their default."""
-    names = []
-    for field in dataclasses.fields(value):
-        is_addition = field.metadata.get("added") is not None
-        if field.init and not (is_addition and getattr(value, field.name) == field.default):
-            names.append(field.name)
-    return names
 
 
 def canonical_toml(exp: Experiment) -> str:
@@ -328,15 +278,14 @@ def fingerprint(exp: Experiment) -> str:
 def from_dict(values: dict[str, Any]) -> Experiment:
     """Return the experiment with these values; `to_dict` is the inverse."""
     values = rename_keys({key: value for key, value in values.items() if key not in NOTES})
-    parts: dict[str, Any] = {}
-    for part in PARTS:
-        table = values.pop(part, None)
+    components: dict[str, Any] = {}
+    for kind in COMPONENTS:
+        table = values.pop(kind, None)
         if table is not None:
-            table = dict(table) if isinstance(table, dict) else {"name": table}
-            cls = find_part(part, table.pop("name", None))
-            parts[part] = settings.build(cls, table, f"{part}.")
-    check_tables(values, {"algorithm": MOON(), "server": Average()} | parts)
-    return replace(settings.build(Experiment, values, ""), **parts)
+            table = table if isinstance(table, dict) else {"name": table}
+            components[kind] = build_component(kind, table)
+    check_tables(values, {"algorithm": MOON(), "server": Average()} | components)
+    return replace(settings.build(Experiment, values, ""), **components)
 
 
 def rename_keys(values: dict[str, Any]) -> dict[str, Any]:
@@ -350,14 +299,14 @@ def rename_keys(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def check_tables(values: dict[str, Any], parts: dict[str, Any]) -> None:
+def check_tables(values: dict[str, Any], components: dict[str, Any]) -> None:
     """Refuse settings of the algorithm or server optimizer outside their TOML table."""
     for key in values.keys() - set(settings.names(Experiment)):
-        for part, value in parts.items():
-            if key in settings.names(type(value)):
+        for kind, component in components.items():
+            if any(key in settings.names(type(part)) for part in parts_of(component)):
                 raise InputError(
-                    f"{key} is a setting of the {part}: write it below [{part}] with "
-                    f'name = "{part_name(value)}"'
+                    f"{key} is a setting of the {kind}: write it below [{kind}] with "
+                    f'name = "{component_name(component)}"'
                 )
 
 
@@ -388,28 +337,32 @@ def read_toml(path: Path) -> dict[str, Any]:
 def override(exp: Experiment, changes: list[str]) -> Experiment:
     """Return the experiment with `key=value` changes.
 
-    A key is a field of Experiment, a setting of the algorithm (`mu=5` or `algorithm.mu=5`), or
-    `server.KEY`. `algorithm=NAME` and `server=NAME`, wherever they stand among the changes, start
-    from the defaults of that class; if the experiment already has it, its settings stay.
+    A key is a field of Experiment, a setting of the algorithm (`mu=5`, `moon.mu=5` or
+    `algorithm.mu=5`), or `server.KEY`. `algorithm=NAME` and `server=NAME`, wherever they stand
+    among the changes, start from the defaults of that class; a method that the experiment already
+    has keeps its settings.
     """
     pairs = parse_changes(changes)
     values = to_dict(exp)
-    for part in PARTS:
-        name = pairs.pop(part, None)
-        if name is not None and name != values[part]["name"]:
-            values[part] = {"name": name}
+    for kind in COMPONENTS:
+        if kind in pairs:
+            values[kind] = with_name(kind, values[kind], pairs.pop(kind))
     if pairs.get("dataset", exp.dataset) != exp.dataset:
         values.pop("model", None)
     if "column" in pairs and "partition" not in pairs and pairs["column"] != "none":
         pairs["partition"] = "column"
     if pairs.get("partition") == "column" and "parties" not in pairs:
         pairs["parties"] = "0"
-    valid = valid_keys(values)
+    changed: dict[tuple[str, ...], str] = {}
     for key, text in pairs.items():
-        if key not in valid:
-            raise unknown_key(key, values, valid)
-        part, name = valid[key]
-        table = values[part] if part else values
+        path = find_path(key, values)
+        if path in changed:
+            raise InputError(f"{path[-1]} is set twice, by {changed[path]} and {key}; remove one")
+        changed[path] = key
+        *tables, name = path
+        table = values
+        for inner in tables:
+            table = table.setdefault(inner, {})
         table[name] = text
     return from_dict(values)
 
@@ -424,38 +377,45 @@ def parse_changes(changes: list[str]) -> dict[str, str]:
         if key in RENAMED:
             notify(f"moonfl: the key {key} is deprecated; use {RENAMED[key]}")
             key = RENAMED[key]
-        spellings = {key, key.removeprefix("algorithm."), f"algorithm.{key}"}
-        if spellings & pairs.keys():
+        if key in pairs:
             raise InputError(f"{key} is set twice; remove one of the two")
         pairs[key] = value
     return pairs
 
 
-def unknown_key(key: str, values: dict[str, Any], valid: dict[str, tuple[str, str]]) -> InputError:
-    """Return the error for a key that this experiment lacks; name the parts that have it."""
-    part = "server" if key.startswith("server.") else "algorithm"
-    name = key.removeprefix(f"{part}.")
-    owners = [owner for owner, cls in PARTS[part].items() if name in settings.names(cls)]
+def find_path(key: str, values: dict[str, Any]) -> tuple[str, ...]:
+    """Return where the setting that an override names is in the values of an experiment."""
+    own = settings.names(Experiment)
+    if key in own:
+        return (key,)
+    paths: dict[str, list[tuple[str, ...]]] = {}
+    for kind in COMPONENTS:
+        paths |= setting_paths(kind, values[kind])
+    for name in paths.keys() & set(own):
+        raise InputError(
+            f"algorithm={values['algorithm']['name']} has a setting {name}, "
+            "which every experiment has; rename it"
+        )
+    if key not in paths:
+        raise unknown_key(key, values, [*own, *paths])
+    if len(paths[key]) > 1:
+        choices = [f"{path[1]}.{path[2]}" for path in paths[key]]
+        raise InputError(f"{key} is a setting of several parts; write {' or '.join(choices)}")
+    return paths[key][0]
+
+
+def unknown_key(key: str, values: dict[str, Any], valid: list[str]) -> InputError:
+    """Return the error for a key that this experiment lacks; name the components that have it."""
+    kind = "server" if key.startswith("server.") else "algorithm"
+    prefix, dot, name = key.rpartition(".")
+    owners = owners_of(kind, name)
+    if dot and prefix in owners:
+        owners = [prefix]
+    elif dot and prefix != kind:
+        owners = []
     if owners:
         return InputError(
-            f"{key} belongs to {part}={' or '.join(owners)}, and this experiment has "
-            f"{part}={values[part]['name']}; add {part}={' or '.join(owners)}"
+            f"{key} belongs to {kind}={' or '.join(owners)}, and this experiment has "
+            f"{kind}={values[kind]['name']}; add {kind}={' or '.join(owners)}"
         )
     return unknown("key", key, valid)
-
-
-def valid_keys(values: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return the keys that an override may name, each with its part and its name there."""
-    valid = {name: ("", name) for name in settings.names(Experiment)}
-    for part in PARTS:
-        part_class = values[part]["name"]
-        for name in settings.names(find_part(part, part_class)):
-            valid[f"{part}.{name}"] = (part, name)
-            if part != "algorithm":
-                continue
-            if name in settings.names(Experiment):
-                raise InputError(
-                    f"{part_class} has a setting {name}, which every experiment has; rename it"
-                )
-            valid[name] = (part, name)
-    return valid

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 
 from . import seeds
-from .aggregation import aggregation_rule, clip_update
+from .aggregation import AGGREGATIONS, aggregation_rule, clip_update
 from .engines import Engine
 from .experiment import Experiment
 from .runs.rounds import round_record
@@ -79,6 +79,7 @@ def aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server:
     if exp.clip is not None:
         with seeds.one_thread():  # a norm is a sum
             trained = [clip_update(u, server.params, exp.clip) for u in trained]
+    trained = AGGREGATIONS[exp.aggregation].prepare(trained, server.params, exp.momentum)
     mean = aggregation_rule(exp.aggregation, exp.trim)
     aggregated = exp.algorithm.combine(server, trained, exp.parties, mean)
     optimizer = exp.server

@@ -257,11 +257,11 @@ def _train(
 
 def check_loss(exp: Experiment, loss: object) -> None:
     """Check that the loss of a method is a scalar tensor that can be differentiated."""
-    method = type(exp.algorithm).__name__
+    method = exp.algorithm.label
     if not isinstance(loss, Tensor):
         raise RunError(
             f"the loss of {method} must be a scalar tensor, got {type(loss).__name__}; "
-            "return a tensor from the function that local_loss returns"
+            "return a tensor from the function that term or local_loss returns"
         )
     if loss.numel() != 1:
         raise RunError(

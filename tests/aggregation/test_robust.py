@@ -560,7 +560,10 @@ def test_overrides() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["aggregation=mode"], "aggregation must be mean or median or trimmed-mean, got 'mode'"),
+        (
+            ["aggregation=mode"],
+            "aggregation must be mean or median or trimmed-mean or fednova, got 'mode'",
+        ),
         (["aggregation=trimmed-mean"], "aggregation=trimmed-mean and trim=SHARE belong together"),
         (
             ["aggregation=median", "trim=0.1"],

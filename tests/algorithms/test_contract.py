@@ -1,6 +1,6 @@
 """The contract of algorithms and server optimizers.
 
-The tests include every entry of ALGORITHMS and SERVERS.
+The tests include every entry of ALGORITHMS and SERVERS, and every pair of methods that composes.
 """
 
 import copy
@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from helpers.equality import PAIRS, is_state, same
+from helpers.equality import COMPOSITIONS, PAIRS, is_state, same
 from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from moonfl import settings
 from moonfl.algorithms import ALGORITHMS, MOON, FedProx
@@ -24,6 +24,7 @@ from moonfl.server_optimizers import SERVERS
 from moonfl.types import Params, State
 
 by_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
+by_composition = pytest.mark.parametrize("algorithm", [*ALGORITHMS, *COMPOSITIONS])
 
 
 @pytest.mark.parametrize("batch_norm", [False, True])
@@ -38,7 +39,7 @@ def test_deterministic(algorithm: str, server: str, batch_norm: bool) -> None:
     assert not same(first, other_seed)
 
 
-@by_algorithm
+@by_composition
 def test_a_method_declares_what_it_sends(algorithm: str) -> None:
     """A Flower server compares updates with `extra_like`: scalars exactly, the rest by shape."""
     exp = with_algorithm(TINY, algorithm)
@@ -56,7 +57,7 @@ def test_a_method_declares_what_it_sends(algorithm: str) -> None:
             assert value.dim() > 0 or sent == value
 
 
-@by_algorithm
+@by_composition
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_inputs_are_unchanged_and_states_are_dicts_of_tensors(
     algorithm: str, batch_norm: bool
@@ -96,7 +97,7 @@ class SerializedStates(States):
         super().save(party, round, {label: copy_params(params) for label, params in state.items()})
 
 
-@by_algorithm
+@by_composition
 def test_serialization_of_states_does_not_affect_the_result(algorithm: str) -> None:
     exp = with_algorithm(TINY, algorithm)
     task = gaussians(batch_norm=True)
@@ -105,7 +106,7 @@ def test_serialization_of_states_does_not_affect_the_result(algorithm: str) -> N
     assert same(run(exp, task, engine, MemoryRecorder()), train(exp, task))
 
 
-@by_algorithm
+@by_composition
 def test_aggregation_is_independent_of_the_order_of_updates(algorithm: str) -> None:
     exp = with_algorithm(TINY, algorithm)
     task = gaussians()
@@ -114,7 +115,7 @@ def test_aggregation_is_independent_of_the_order_of_updates(algorithm: str) -> N
     assert same(aggregate(exp, server, updates), aggregate(exp, server, updates[::-1]))
 
 
-@by_algorithm
+@by_composition
 def test_a_repeated_round_starts_from_the_same_state(algorithm: str) -> None:
     exp = with_algorithm(TINY, algorithm)
     task = gaussians()

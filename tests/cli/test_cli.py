@@ -141,7 +141,7 @@ def test_an_existing_run_is_kept_unless_forced(
         (["run", "rounds=", "3"], "space next to the = of rounds; write rounds=3 without"),
         (["run", "digits-moon", "rounds", "=3", "lr=1"], "write rounds=3 without spaces"),
         (["run", "rounds", "="], "write rounds=VALUE without spaces"),
-        (["run", "digits-fedavg", "mu=1"], "mu belongs to algorithm=fedprox or moon"),
+        (["run", "digits-fedavg", "mu=1"], "mu belongs to algorithm=moon or fedprox"),
         (["run", "server.momentum=0.9"], "server.momentum belongs to server=momentum"),
         (["run", "nothere.toml"], "nothere.toml cannot be read"),
         (["run", "cifar10-moon"], "moonfl data get cifar10"),

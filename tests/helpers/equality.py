@@ -1,8 +1,11 @@
-"""Comparison of nested values, and the valid pairs of algorithm and server optimizer."""
+"""Comparison of nested values; valid pairs of methods, and of method and server optimizer."""
+
+import itertools
 
 import torch
 
-from moonfl.algorithms import ALGORITHMS
+from moonfl.algorithms import ALGORITHMS, compose
+from moonfl.errors import InputError
 from moonfl.server_optimizers import SERVERS
 from moonfl.types import Server
 
@@ -11,6 +14,22 @@ PAIRS = [
     for algorithm, cls in ALGORITHMS.items()
     for server in SERVERS
     if server == "average" or cls.takes_server_optimizer
+]
+
+
+def composes(*names: str) -> bool:
+    """Return True if the methods with these names compose with their default settings."""
+    try:
+        compose(*(ALGORITHMS[name]() for name in names))
+    except InputError:
+        return False
+    return True
+
+
+COMPOSITIONS = [
+    f"{a}+{b}"
+    for a, b in itertools.combinations(ALGORITHMS, 2)
+    if "fedavg" not in (a, b) and composes(a, b)
 ]
 
 

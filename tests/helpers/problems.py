@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from moonfl.algorithms import ALGORITHMS, FedAvg
+from moonfl.algorithms import Algorithm
+from moonfl.components import build_component
 from moonfl.data.augment import Preparation
 from moonfl.data.base import Examples
 from moonfl.engines.embedded import Embedded
@@ -116,12 +117,13 @@ def gaussians(
     )
 
 
-def with_algorithm(exp: Experiment, algorithm: str | FedAvg) -> Experiment:
-    """Return the experiment with an algorithm. SOLO has one round of all parties."""
-    method = ALGORITHMS[algorithm]() if isinstance(algorithm, str) else algorithm
-    if not method.federated:
+def with_algorithm(exp: Experiment, algorithm: str | Algorithm) -> Experiment:
+    """Return the experiment with an algorithm or `a+b`. SOLO has one round of all parties."""
+    if isinstance(algorithm, str):
+        algorithm = build_component("algorithm", {"name": algorithm})
+    if not algorithm.federated:
         exp = replace(exp, rounds=1, sample_fraction=1)
-    return replace(exp, algorithm=method)
+    return replace(exp, algorithm=algorithm)
 
 
 def write_cifar10(data_dir: Path, per_file: int = 20) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .. import tree
-from ..types import Mean
+from ..types import Mean, Params, Update
+from .fednova import normalise
 from .robust import MEDIAN, trimmed_mean_of_trees
 
 
@@ -14,6 +15,8 @@ class Aggregation(NamedTuple):
 
     rule: Callable[[float], Mean]
     description: str  # {weighting}: of the algorithm; {trim}: in per cent
+    # (updates, w^t, local momentum) -> updates to average in their place
+    prepare: Callable[[list[Update], Params, float], list[Update]] = lambda updates, w, r: updates
 
 
 AGGREGATIONS = {
@@ -26,6 +29,11 @@ AGGREGATIONS = {
         lambda trim: functools.partial(trimmed_mean_of_trees, trim=trim),
         "coordinate-wise mean without {trim} % of the parties at either end; "
         "every party has one vote",
+    ),
+    "fednova": Aggregation(
+        lambda trim: tree.mean,
+        "{weighting}; updates are scaled to the same effective number of steps (FedNova)",
+        normalise,
     ),
 }
 

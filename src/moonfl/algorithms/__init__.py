@@ -1,6 +1,7 @@
 """Federated learning methods, one file per paper. `table.py` lists them by name."""
 
 from .base import Algorithm
+from .composed import Composed, compose, part_key, replaces_aggregation
 from .fedavg import FedAvg
 from .feddyn import FedDyn
 from .fednova import FedNova
@@ -14,10 +15,14 @@ __all__ = [
     "ALGORITHMS",
     "MOON",
     "Algorithm",
+    "Composed",
     "FedAvg",
     "FedDyn",
     "FedNova",
     "FedProx",
     "Scaffold",
     "Solo",
+    "compose",
+    "part_key",
+    "replaces_aggregation",
 ]

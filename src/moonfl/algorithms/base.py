@@ -20,18 +20,27 @@ class Algorithm:
     stored on `self`: what must survive a round is returned, as Server or as party state.
     """
 
+    label: ClassVar[str] = "Algorithm"  # as papers write the method; by default the class name
     takes_server_optimizer: ClassVar[bool] = True  # False: the method has its own server update
     federated: ClassVar[bool] = True  # False: parties never exchange models; there is one round
     weighting: ClassVar[str] = "parties are weighted by their number of samples"
     choice: ClassVar[str] = ""  # implementation choice, stored with the results
 
     def __init_subclass__(cls) -> None:
-        """Accept the former names of class attributes."""
+        """Set the default label, and accept the former names of class attributes."""
+        if "label" not in vars(cls):
+            cls.label = cls.__name__
         for old, new in RENAMED_ATTRIBUTES.items():
             if old in vars(cls):
                 note = f"{cls.__name__}.{old} is deprecated; call it {new}"
                 warnings.warn(note, DeprecationWarning, stacklevel=2)
                 setattr(cls, new, vars(cls)[old])
+
+    def __add__(self, other: "Algorithm") -> "Algorithm":
+        """Return the composition of two methods."""
+        from .composed import compose  # composed.py imports this module
+
+        return compose(self, other) if isinstance(other, Algorithm) else NotImplemented
 
     def init_server(self, params: Params, buffers: Params) -> Server:
         """Return the server before the first round; `shared` is sent to parties, not `memory`."""

@@ -21,6 +21,7 @@ class Scaffold(Algorithm):
     the parties' losses.
     """
 
+    label: ClassVar[str] = "SCAFFOLD"
     choice: ClassVar[str] = (
         "c and c_i start at 0, cover trainable parameters, and account for local momentum"
     )

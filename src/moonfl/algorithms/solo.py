@@ -15,6 +15,7 @@ from .base import Algorithm
 class Solo(Algorithm):
     """One round of many epochs (300 in the paper), reported as mean and std over the parties."""
 
+    label: ClassVar[str] = "SOLO"
     takes_server_optimizer: ClassVar[bool] = False
     federated: ClassVar[bool] = False
     weighting: ClassVar[str] = "nothing is aggregated; mean and standard deviation are over parties"

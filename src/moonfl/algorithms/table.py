@@ -1,4 +1,7 @@
-"""The algorithms by name. A new method is a file next to this one and an entry here."""
+"""The algorithms by name, in the order of reports and compositions.
+
+A new method is a file next to this one and an entry here, before SOLO.
+"""
 
 from .base import Algorithm
 from .fedavg import FedAvg
@@ -10,11 +13,11 @@ from .scaffold import Scaffold
 from .solo import Solo
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
+    "moon": MOON,
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "scaffold": Scaffold,
-    "moon": MOON,
-    "solo": Solo,
     "fednova": FedNova,
     "feddyn": FedDyn,
+    "solo": Solo,
 }

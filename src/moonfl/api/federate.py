@@ -13,6 +13,7 @@ from torch.utils.data import IterableDataset
 
 from .. import seeds, settings, tree
 from ..algorithms import MOON, Algorithm
+from ..components import COMPONENTS, build_component
 from ..data.augment import default_preparation
 from ..data.base import Examples, check_names
 from ..data.npz import infer_classes, make_examples
@@ -21,9 +22,7 @@ from ..experiment import (
     CUSTOM_DATA,
     CUSTOM_MODEL,
     HOLDOUT,
-    PARTS,
     Experiment,
-    find_part,
     fingerprint,
     rename_keys,
 )
@@ -164,11 +163,11 @@ def _experiment(
         if key not in valid:
             also = "and the settings of a method inside algorithm=, as in moonfl.MOON(mu=1)"
             raise unknown("setting", key, valid, also)
-    parts: dict[str, Any] = {"algorithm": algorithm}
-    parts |= {part: values[part] for part in PARTS if part in values}
-    for part, value in parts.items():
+    components: dict[str, Any] = {"algorithm": algorithm}
+    components |= {kind: values[kind] for kind in COMPONENTS if kind in values}
+    for kind, value in components.items():
         if isinstance(value, str):
-            parts[part] = settings.build(find_part(part, value), {}, f"{part}.")
+            components[kind] = build_component(kind, {"name": value})
     determined = {
         "dataset": CUSTOM_DATA,
         "model": model if isinstance(model, str) else CUSTOM_MODEL,
@@ -177,7 +176,7 @@ def _experiment(
         "parties": parties,
         "rounds": rounds,
     }
-    return Experiment(**{**values, **determined, **parts})
+    return Experiment(**{**values, **determined, **components})
 
 
 class _Set(NamedTuple):

@@ -4,8 +4,10 @@ import itertools
 from pathlib import Path
 
 from .. import presets, settings
+from ..algorithms import part_key
+from ..components import component_name, parts_of
 from ..errors import InputError, notify, quoted, unknown
-from ..experiment import Experiment, from_toml, override, part_name, read_toml
+from ..experiment import Experiment, from_toml, override, read_toml
 
 
 def select_experiment(words: list[str]) -> tuple[str, Experiment]:
@@ -68,23 +70,26 @@ def notify_renamed(path: Path) -> None:
 
 def method_name(exp: Experiment) -> str:
     """Return the name of the algorithm as it is used in the name of a folder."""
-    return part_name(exp.algorithm).rpartition(":")[2].lower()
+    return "+".join(part_key(component_name(part)) for part in parts_of(exp.algorithm))
 
 
 def describe(exp: Experiment) -> str:
     """Describe the run in two lines."""
-    values = []
-    for name in settings.names(type(exp.algorithm)):
-        values.append(f"{name}={getattr(exp.algorithm, name)}")
-    algorithm = f"{part_name(exp.algorithm)}({', '.join(values)})"
+    algorithm = " + ".join(map(describe_component, parts_of(exp.algorithm)))
     parties = f"{exp.parties} parties"
     if exp.sample_fraction < 1:
         parties += f", {exp.parties_per_round()} of them per round"
     return (
-        f"{algorithm}, server {part_name(exp.server)}, on {exp.dataset} with {exp.model}\n"
+        f"{algorithm}, server {component_name(exp.server)}, on {exp.dataset} with {exp.model}\n"
         f"{parties}, {describe_partition(exp)}; "
         f"{exp.rounds} rounds of {exp.epochs} epochs, seed {exp.seed}"
     )
+
+
+def describe_component(component: object) -> str:
+    """Return the name of a method with its settings, as in `moon(mu=5.0, tau=0.5)`."""
+    values = [f"{name}={getattr(component, name)}" for name in settings.names(type(component))]
+    return f"{component_name(component)}({', '.join(values)})"
 
 
 def describe_partition(exp: Experiment) -> str:

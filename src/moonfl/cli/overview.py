@@ -1,62 +1,15 @@
-"""Presets, setting keys and datasets as the command line shows them, read from overview.json.
-
-Importing the classes that define them takes two seconds, because they import torch. `moonfl list`,
-`moonfl data` and `--help` therefore read this file. `make overview` writes it again after a
-preset, a setting or a dataset has changed; a test compares the two.
-"""
+"""Build overview.json from the classes and tables of the package, and show its keys in --help."""
 
 import dataclasses
-import functools
-from pathlib import Path
 
 import msgspec
 
-PATH = Path(__file__).with_name("overview.json")
-
-
-class PresetEntry(msgspec.Struct, kw_only=True):
-    """A line of `moonfl list`."""
-
-    name: str
-    description: str
-    paper: str  # top-1 test accuracy in the paper; may be empty
-
-
-class KeyEntry(msgspec.Struct, kw_only=True):
-    """A key that `moonfl run` accepts as key=value."""
-
-    name: str
-    owner: str  # the class that has this setting; Experiment for those of every run
-    default: str
-    doc: str
-
-
-class DatasetEntry(msgspec.Struct, kw_only=True):
-    """A line of `moonfl data list`."""
-
-    name: str
-    location: str  # of data that are not downloaded
-    folder: str = ""  # of downloaded data, below the data directory
-    files: list[str] = []  # that must be in the folder
-    url: str = ""
-
-
-class Overview(msgspec.Struct, kw_only=True):
-    """The content of overview.json."""
-
-    presets: list[PresetEntry]
-    keys: list[KeyEntry]
-    datasets: list[DatasetEntry]
-
-
-@functools.cache
-def read() -> Overview:
-    """Return the stored overview."""
-    return msgspec.json.decode(PATH.read_bytes(), type=Overview)
+from ..overview import PATH, DatasetEntry, KeyEntry, MethodEntry, Overview, PresetEntry, read
 
 
 def build() -> Overview:
     """Build the overview from the classes and tables of the package; imports torch."""
+    from ..algorithms import ALGORITHMS
     from ..data.datasets import DATASETS
     from ..presets import PRESETS
 
@@ -64,6 +17,7 @@ def build() -> Overview:
         PresetEntry(name=name, description=preset.description, paper=preset.paper)
         for name, preset in PRESETS.items()
     ]
+    methods = [MethodEntry(name=name, label=cls.label) for name, cls in ALGORITHMS.items()]
     datasets = []
     for name, source in DATASETS.items():
         entry = DatasetEntry(name=name, location=source.location)
@@ -72,7 +26,7 @@ def build() -> Overview:
             entry.files = list(source.archive.files)
             entry.url = source.archive.url
         datasets.append(entry)
-    return Overview(presets=presets, keys=_keys(), datasets=datasets)
+    return Overview(presets=presets, methods=methods, keys=_keys(), datasets=datasets)
 
 
 def _keys() -> list[KeyEntry]:
@@ -86,7 +40,7 @@ def _keys() -> list[KeyEntry]:
         name="algorithm",
         owner="Experiment",
         default="moon",
-        doc=f"{', '.join(ALGORITHMS)}, {custom}",
+        doc=f"{', '.join(ALGORITHMS)}, {custom}; a+b composes methods",
     )
     server = KeyEntry(
         name="server",

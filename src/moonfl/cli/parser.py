@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import quoted, unknown
+from ..overview import read
 from . import overview
 from .arguments import accuracy, count, party, size
 
@@ -69,7 +70,7 @@ def _refuse(parser: Parser, word: str, argv: list[str]) -> NoReturn:
     """Exit with a message about an unknown word of the command line."""
     option, equals, value = word.partition("=")
     key = option.lstrip("-").replace("-", "_")
-    is_key = any(entry.name == key for entry in overview.read().keys)
+    is_key = any(entry.name == key for entry in read().keys)
     if option.startswith("-") and parser.lists_keys and is_key:
         if not equals:
             value = _next_word(argv, word)

@@ -5,7 +5,7 @@ from importlib import metadata
 
 import torch
 
-from ..experiment import CUSTOM_MODEL, Experiment, part_name
+from ..experiment import CUSTOM_MODEL, Experiment
 from ..runs.schema import RoundRecord
 from ..trained_model import Blueprint, describe
 from ..types import Params
@@ -64,11 +64,10 @@ def readme(artifact: Artifact) -> str:
         columns = f"\nColumns of the table in the order of a sample: {names}.\n"
     sizes = ", ".join(map(str, blueprint.shape))
     title = artifact.title[0].upper() + artifact.title[1:]
-    method = part_name(exp.algorithm)
     return f"""# A model trained by federated learning
 
 {title}.
-Method {method}, {exp.parties} parties, dataset {exp.dataset}, encoder {exp.model}.
+Method {exp.algorithm.label}, {exp.parties} parties, dataset {exp.dataset}, encoder {exp.model}.
 Exported by moonfl {metadata.version("moonfl")} with torch {torch.__version__}.
 
 | file | contents |

@@ -17,10 +17,11 @@ import torch
 from cryptography import x509
 from torch import Tensor
 
+from ..components import component_name, parts_of
 from ..data.datasets import source
 from ..data.npz import write_npz
 from ..errors import InputError
-from ..experiment import HOLDOUT, Experiment, part_name, to_toml
+from ..experiment import HOLDOUT, Experiment, to_toml
 from ..task import Task, make_task
 from .certificates import general_name, write_certificates, write_node_key
 from .membership import Rules
@@ -191,8 +192,9 @@ def user_modules(exp: Experiment) -> list[Path]:
 
     Modules in packages are not included: they must be installed at the server and at every site.
     """
-    parts = [part_name(exp.algorithm), part_name(exp.server), str(exp.model)]
-    modules = {name.partition(":")[0] for name in parts if ":" in name}
+    components = [*parts_of(exp.algorithm), exp.server]
+    names = [*map(component_name, components), str(exp.model)]
+    modules = {name.partition(":")[0] for name in names if ":" in name}
     paths = []
     for module in sorted(modules):
         spec = importlib.util.find_spec(module) if "." not in module else None

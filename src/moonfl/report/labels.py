@@ -1,26 +1,19 @@
 """Labels and order of groups: the method as papers write it, then the settings that differ."""
 
+import functools
 from collections import Counter
 from typing import Any
 
+from .. import overview
 from .run_checks import Settings
 
-METHOD_NAMES = {
-    "moon": "MOON",
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "scaffold": "SCAFFOLD",
-    "fednova": "FedNova",
-    "feddyn": "FedDyn",
-    "solo": "SOLO",
-}
 DATASET_NAMES = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "tiny-imagenet": "Tiny-ImageNet",
 }
 FEDAVG = ("fedavg", "average")  # algorithm and server optimizer
-ALWAYS_SHOWN = ("algorithm.mu", "algorithm.alpha")  # papers always name these
+ALWAYS_SHOWN = ("mu", "alpha")  # settings of methods that papers always name
 SHOWN_FIRST = (
     "dataset",
     "partition",
@@ -61,8 +54,11 @@ def sort_key(settings: Settings, federated: bool) -> tuple[Any, ...]:
     Groups that are not federated come last.
     """
     name = str(settings["algorithm.name"])
-    unknown_rank = len(METHOD_NAMES) - 1.5  # before SOLO
-    rank = list(METHOD_NAMES).index(name) if name in METHOD_NAMES else unknown_rank
+    names = list(method_names())
+    ranks = []
+    for method in name.split("+"):
+        is_known = method in names
+        ranks.append(names.index(method) if is_known else len(names) - 1.5)  # before SOLO
     shared: list[tuple[str, Any]] = []
     of_method: list[tuple[str, Any]] = []
     for key, value in sorted(settings.items()):
@@ -73,7 +69,7 @@ def sort_key(settings: Settings, federated: bool) -> tuple[Any, ...]:
         str(settings["dataset"]),
         not federated,
         shared,
-        rank,
+        ranks,
         name,
         server_optimizer(settings) != "average",
         of_method,
@@ -96,6 +92,12 @@ def common_value(key: str, all_settings: list[Settings]) -> str | None:
     return value if len(all_settings) >= MIN_GROUPS and has_majority else None
 
 
+@functools.cache
+def method_names() -> dict[str, str]:
+    """Return the methods of the table of algorithms as papers write them."""
+    return {method.name: method.label for method in overview.read().methods}
+
+
 def method_labels(all_settings: list[Settings], federated: list[bool]) -> list[str]:
     """Return labels such as `MOON mu=5`, with the method's settings that differ between groups."""
     names = [method_name(settings) for settings in all_settings]
@@ -106,17 +108,28 @@ def method_labels(all_settings: list[Settings], federated: list[bool]) -> list[s
         for key in settings:
             if not key.startswith(("algorithm.", "server.")) or key.endswith(".name"):
                 continue
-            always = key in ALWAYS_SHOWN and is_federated
+            always = key.rpartition(".")[2] in ALWAYS_SHOWN and is_federated
             if always or repr(settings[key]) not in uninformative_values(key, peers):
-                words.append(f"{key.removeprefix('algorithm.')}={format_value(settings[key])}")
+                words.append(f"{short_key(key, settings)}={format_value(settings[key])}")
         labels.append(" ".join(words))
     return labels
+
+
+def short_key(key: str, settings: Settings) -> str:
+    """Return a key of the method as the command line accepts it: with the part's name if needed."""
+    component, _, rest = key.partition(".")
+    if component != "algorithm":
+        return key
+    name = rest.rpartition(".")[2]
+    keys = [other for other in settings if other.startswith("algorithm.")]
+    is_unique = [other.rpartition(".")[2] for other in keys].count(name) == 1
+    return name if is_unique else rest
 
 
 def method_name(settings: Settings) -> str:
     """Return the name of the method as papers write it; `+ server` names a server optimizer."""
     algorithm = str(settings["algorithm.name"])
-    name = METHOD_NAMES.get(algorithm, algorithm)
+    name = " + ".join(method_names().get(part, part) for part in algorithm.split("+"))
     if settings.get("parties") == 1:
         name = "centralised"
     server = server_optimizer(settings)

@@ -132,7 +132,7 @@ def flatten(values: dict[str, Any]) -> Settings:
     settings: Settings = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            settings |= {f"{key}.{inner}": item for inner, item in value.items()}
+            settings |= {f"{key}.{inner}": item for inner, item in flatten(value).items()}
         else:
             settings[key] = value
     return settings

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from ..api import experiments as api
 from ..api.recovery import Hints, recovery_hints
+from ..components import component_name
 from ..data.datasets import load, locate
 from ..data.locations import directory
 from ..errors import DivergenceError, InputError, notify, quoted, unknown
-from ..experiment import Experiment, fingerprint, part_name
+from ..experiment import Experiment, fingerprint
 from ..report.build import write as write_report
 from ..report.groups import SMALL_SCALE
 from ..report.labels import DATASET_NAMES
@@ -192,9 +193,9 @@ def finish_run(exp: Experiment, options: Options, label: str) -> Run | None:
 def run_name(exp: Experiment) -> str:
     """Return the name of the experiment's run directory; data location and device are ignored."""
     digest = fingerprint(replace(exp, seed=0))[:8]
-    method = part_name(exp.algorithm)
-    if part_name(exp.server) != "average":
-        method += f"-{part_name(exp.server)}"
+    method = component_name(exp.algorithm)
+    if component_name(exp.server) != "average":
+        method += f"-{component_name(exp.server)}"
     return f"{exp.dataset}-{method}-{digest}-seed{exp.seed}"
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import tomli_w
 
+from ..components import COMPONENTS, check_resumable
 from ..errors import DamagedRunError, DivergenceError, InputError, RunExistsError
-from ..experiment import Experiment, check_resumable, from_toml, read_toml, to_toml
+from ..experiment import Experiment, from_toml, read_toml, to_toml
 from ..kernels import in_use
 from ..task import Task
 from ..types import Params
@@ -63,7 +64,8 @@ def new_directory(
     out: Path, force: bool, exp: Experiment, task: Task, choices: dict[str, str]
 ) -> Iterator[Path]:
     """Create and lock the directory of a new run; an existing run is only replaced by `force`."""
-    check_resumable(exp)
+    for kind in COMPONENTS:
+        check_resumable(kind, getattr(exp, kind))
     try:
         out.mkdir(parents=True, exist_ok=True)
         sync(out.parent)

@@ -173,7 +173,7 @@ def check_model_names(exp: Experiment, server: Server, updates: list[Update]) ->
     trained = {f"party{u.party}" for u in updates if u.num_steps > 0}
     if not trained <= names or not all(re.fullmatch(r"party\d+", name) for name in names):
         raise InputError(
-            f"deployed() of {type(exp.algorithm).__name__} returns {', '.join(names)}; it must "
+            f"deployed() of {exp.algorithm.label} returns {', '.join(names)}; it must "
             f"return one model, called {GLOBAL}, or one for each party that trained: party0, ..."
         )
 

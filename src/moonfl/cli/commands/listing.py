@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
+from ... import overview
 from ...data.locations import directory
 from ...errors import InputError
 from ...report.tables import align
-from .. import overview
 
 PAPER_NOTE = (
     "paper: top-1 test accuracy; with FedAvgM the best of three server momenta, 0.1, 0.7 and 0.9"

@@ -1,0 +1,179 @@
+"""Composition of methods: `MOON() + Scaffold()`, or `algorithm=moon+scaffold`.
+
+The terms of the parts add up. Each part sees only what it stores and sends itself: labels of its
+state carry its key, as in `moon/prev0`. At most one part may replace the aggregation. The order of
+the parts does not matter, because they are sorted, and FedAvg as a part adds nothing.
+"""
+
+import functools
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from .. import tree
+from ..errors import InputError
+from ..registry import name_of
+from ..types import Batch, Mean, Output, Params, Party, Server, State, Term, Update
+from .base import Algorithm
+from .fedavg import FedAvg
+from .table import ALGORITHMS
+
+
+def compose(*methods: Algorithm) -> Algorithm:
+    """Return the composition of methods; a single method is returned as it is."""
+    parts: list[Algorithm] = []
+    for method in methods:
+        parts += method.parts if isinstance(method, Composed) else [method]
+    parts = [part for part in parts if type(part) is not FedAvg]
+    if not parts:
+        return FedAvg()
+    return parts[0] if len(parts) == 1 else Composed(tuple(sorted(parts, key=position)))
+
+
+def position(method: Algorithm) -> tuple[int, str]:
+    """Return the key that sorts the parts: as in the table, then custom classes by name."""
+    name = name_of(type(method), ALGORITHMS)
+    names = list(ALGORITHMS)
+    return (names.index(name) if name in names else len(names), name)
+
+
+def part_key(name: str) -> str:
+    """Return the key of a part by its name: the table's, or the class name in lower case."""
+    return name.rpartition(":")[2].rpartition(".")[2].lower()
+
+
+def replaces_aggregation(method: Algorithm) -> bool:
+    """Return True if the method, or a part of it, aggregates parameters in its own way."""
+    if isinstance(method, Composed):
+        return any(map(replaces_aggregation, method.parts))
+    return type(method).combine is not Algorithm.combine
+
+
+@dataclass(frozen=True)
+class Composed(Algorithm):
+    """l = l_sup + the sum of the terms of the parts. Built by `compose` or `+`."""
+
+    parts: tuple[Algorithm, ...]
+
+    def __post_init__(self) -> None:
+        check_parts(self.parts)
+        choices = [part.choice for part in self.parts if part.choice]
+        aggregating = next(filter(replaces_aggregation, self.parts), self.parts[0])
+        attributes = {
+            "label": " + ".join(part.label for part in self.parts),
+            "takes_server_optimizer": all(part.takes_server_optimizer for part in self.parts),
+            "weighting": aggregating.weighting,
+            "choice": "; ".join(choices),
+        }
+        for name, value in attributes.items():
+            object.__setattr__(self, name, value)
+
+    @functools.cached_property
+    def by_key(self) -> dict[str, Algorithm]:
+        """Return the parts by their keys."""
+        return {part_key(name_of(type(part), ALGORITHMS)): part for part in self.parts}
+
+    def init_server(self, params: Params, buffers: Params) -> Server:
+        shared: dict[str, Params] = {}
+        memory: dict[str, Params] = {}
+        for key, part in self.by_key.items():
+            server = part.init_server(params, buffers)
+            shared |= tree.add_prefix(key, server.shared)
+            memory |= tree.add_prefix(key, server.memory)
+        return Server(params=params, buffers=buffers, shared=shared, memory=memory)
+
+    def init_party(self, params: Params) -> State:
+        state: dict[str, Params] = {}
+        for key, part in self.by_key.items():
+            state |= tree.add_prefix(key, part.init_party(params))
+        return state
+
+    def term(self, party: Party) -> Term | None:
+        terms = [part.term(party_view(party, key)) for key, part in self.by_key.items()]
+        present = [term for term in terms if term is not None]
+        if not present:
+            return None
+
+        def total(output: Output, batch: Batch, w: Params) -> Tensor:
+            first, *others = [term(output, batch, w) for term in present]
+            return functools.reduce(Tensor.add, others, first)
+
+        return total
+
+    def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
+        state: dict[str, Params] = {}
+        extra: dict[str, Params] = {}
+        for key, part in self.by_key.items():
+            stored, sent = part.finish(party_view(party, key), trained, steps)
+            state |= tree.add_prefix(key, stored)
+            extra |= tree.add_prefix(key, sent)
+        return state, extra
+
+    def extra_like(self, params: Params, steps: int, momentum: float) -> State:
+        extra: dict[str, Params] = {}
+        for key, part in self.by_key.items():
+            extra |= tree.add_prefix(key, part.extra_like(params, steps, momentum))
+        return extra
+
+    def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
+        params: Params | None = None
+        shared: dict[str, Params] = {}
+        memory: dict[str, Params] = {}
+        for key, part in self.by_key.items():
+            view = server_view(server, key)
+            own_updates = [update_view(update, key) for update in updates]
+            if replaces_aggregation(part):
+                combined = part.combine(view, own_updates, parties, mean)
+                params, new_shared, new_memory = combined.params, combined.shared, combined.memory
+            else:
+                new_shared, new_memory = part.finish_round(view, own_updates, parties, mean)
+            shared |= tree.add_prefix(key, new_shared)
+            memory |= tree.add_prefix(key, new_memory)
+        if params is None:
+            params = mean((u.params, u.num_samples) for u in updates)
+        return replace(server, params=params, shared=shared, memory=memory)
+
+
+def check_parts(parts: tuple[Algorithm, ...]) -> None:
+    """Refuse compositions that make no sense."""
+    names = [name_of(type(part), ALGORITHMS) for part in parts]
+    keys = [part_key(name) for name in names]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise InputError(
+                f"{key} occurs twice in {'+'.join(names)}; a method can be part of it only once"
+            )
+    for part in parts:
+        if not part.federated:
+            raise InputError(
+                f"{part.label} cannot be composed: its parties never exchange models; "
+                f"use it alone, or leave it out of {'+'.join(names)}"
+            )
+        if type(part).local_loss is not Algorithm.local_loss:
+            raise InputError(
+                f"{part.label} cannot be composed: it replaces the whole local loss, and only "
+                f"terms can be added; use it alone, or leave it out of {'+'.join(names)}"
+            )
+    aggregating = [part.label for part in parts if replaces_aggregation(part)]
+    if len(aggregating) > 1:
+        raise InputError(
+            f"{' and '.join(aggregating)} cannot be composed: each aggregates the parameters in "
+            "its own way; keep one of them"
+        )
+
+
+def party_view(party: Party, key: str) -> Party:
+    """Return the party as the part with this key sees it."""
+    state = tree.select_prefix(key, party.state)
+    return replace(party, state=state, shared=tree.select_prefix(key, party.shared))
+
+
+def server_view(server: Server, key: str) -> Server:
+    """Return the server as the part with this key sees it."""
+    shared = tree.select_prefix(key, server.shared)
+    return replace(server, shared=shared, memory=tree.select_prefix(key, server.memory))
+
+
+def update_view(update: Update, key: str) -> Update:
+    """Return the update as the part with this key sees it."""
+    return replace(update, extra=tree.select_prefix(key, update.extra))
