@@ -257,16 +257,16 @@ def describe_method(groups: list[Group]) -> list[str]:
     tested = sum(comparison.conclusion.p_value is not None for comparison in comparisons)
     if tested == 0:
         return []
-    error = "if the methods were equal, it would be wrong in 5 % of such comparisons"
+    error = ": if the methods were equal, it would be wrong in 5 % of such comparisons"
     if tested > 1:
         error = (
-            f"corrected for {tested} comparisons by Holm's method: if all methods were equal, at "
+            f", corrected for {tested} comparisons by Holm's method: if all methods were equal, at "
             "most 5 % of such comparisons would contain a wrong verdict"
         )
     return [
         "Differences are paired by seed; both runs have the same settings, data and partition.",
         "The 95 % interval is that of the mean difference, by Student's t.",
-        f"The verdict is that of the two-sided paired t-test at the level 5 %, {error}.",
+        f"The verdict is that of the two-sided paired t-test at the level 5 %{error}.",
         "It assumes approximately normal differences, and holds for other seeds with these "
         "settings and this partition.",
     ]
