@@ -11,10 +11,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from moonfl.report.conclusions import t_interval
 from moonfl.report.runs import Run
 from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.targets import TARGETS
-from result_tables import LAST, STUDENT
+from result_tables import LAST
 from stored_runs import DATASET, SEEDS, command, experiment_of
 
 Floats = NDArray[np.float64]
@@ -188,8 +189,8 @@ class NoteValues:
     def lead_interval(self, method: str, base: str, last: str = str(LAST)) -> str:
         """Return the 95 % interval of the lead by Student's t."""
         leads = self._curves.late_leads(method, base, int(last))
-        half = STUDENT * leads.std(ddof=1) / len(leads) ** 0.5
-        return f"{decimal(leads.mean() - half)} to {decimal(leads.mean() + half)}"
+        interval = t_interval(leads.tolist())
+        return f"{decimal(interval.low)} to {decimal(interval.high)}"
 
     def lead_span(self, method: str, base: str) -> str:
         """Return the smallest and the largest lead of a seed."""

@@ -1,11 +1,12 @@
 """The tables and pictures of the results page, made from the stored runs."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from moonfl.report.conclusions import t_interval
 from moonfl.report.curves import accuracy_curves
 from moonfl.report.groups import group_runs
 from moonfl.report.rendering import Picture
@@ -13,6 +14,7 @@ from moonfl.report.runs import Run
 from moonfl.report.statistics import mean_std, reach_target, rounds_and_bytes
 from moonfl.report.tables import (
     Column,
+    Interval,
     Table,
     byte_size,
     integer,
@@ -34,7 +36,6 @@ from stored_runs import (
 
 LAST = 10  # rounds that a mean over the last rounds includes
 FIRST_PLOTTED = 20  # the round in which the figure of late rounds starts
-STUDENT = 4.303  # 97.5 % quantile of Student's t distribution for three values
 METHODS = ("MOON", "FedAvg", "FedProx", "SCAFFOLD")
 PARTITION_METHODS = {"moon": "MOON", "fedavg": "FedAvg", "scaffold": "SCAFFOLD"}
 PARTITION_SEEDS = (0, 1, 2)
@@ -112,7 +113,7 @@ def late_rounds(stored: dict[str, Run]) -> Table:
         Column("method"),
         Column("ours, %", percent),
         Column("minus FedAvg", points),
-        Column("95 % interval"),
+        Column("95 % interval", points),
         Column(f"seeds {', '.join(map(str, SEEDS))}", points),
         Column("within a run", percent),
     )
@@ -123,13 +124,9 @@ def late_rounds(stored: dict[str, Run]) -> Table:
     return Table("steady", f"Mean of the last {LAST} rounds", columns, rows, note)
 
 
-def interval(values: Iterable[float]) -> str | None:
-    """Return the 95 % interval of the mean by Student's t."""
-    shown = mean_std(values)
-    if shown is None or shown.std is None:
-        return None
-    half = STUDENT * shown.std / shown.count**0.5
-    return f"{points(shown.mean - half)} to {points(shown.mean + half)}"
+def interval(values: list[float]) -> Interval | None:
+    """Return the 95 % interval of the mean by Student's t; None for fewer than two values."""
+    return t_interval(values) if len(values) > 1 else None
 
 
 def rounds_to_paper(stored: dict[str, Run]) -> Table:

@@ -1,6 +1,7 @@
 """Run the scripts of examples/ at reduced length."""
 
 import importlib
+import re
 import runpy
 import sys
 from dataclasses import replace
@@ -83,6 +84,8 @@ def test_demo(
     assert f"partition: {page}" in printed
     assert page.exists()
     assert "means over 2 seeds" in printed
+    (verdict,) = re.findall(r"MOON minus FedAvg is .* points: (.*)\.", printed)
+    assert f"MOON mu=1 compared with FedAvg: {verdict}\n" in printed
     partitions = {path.read_text() for path in (tmp_path / "demo").glob("*/partition.json")}
     assert len(partitions) == 1, "every method has the same parties"
 
@@ -90,9 +93,10 @@ def test_demo(
 @pytest.mark.parametrize(
     ("moon", "verdict"),
     [
-        ([82.0, 91.0], "MOON is ahead with every seed"),
-        ([79.0, 89.0], "FedAvg is ahead with every seed"),
-        ([79.0, 91.0], "the sign differs between seeds"),
+        ([82.0, 92.01], "MOON minus FedAvg is +2.0, +2.0 points: better."),
+        ([78.0, 87.99], "MOON minus FedAvg is -2.0, -2.0 points: worse."),
+        ([79.0, 92.0], "MOON minus FedAvg is -1.0, +2.0 points: not distinguishable with 2 seeds;"),
+        ([82.0, 91.0], "MOON minus FedAvg is +2.0, +1.0 points: not distinguishable with 2 seeds;"),
     ],
 )
 def test_demo_says_what_the_numbers_show(

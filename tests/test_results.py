@@ -1,5 +1,6 @@
 """The published results: the page is what template and runs give, and the runs are complete."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import make
 import result_tables
 import stored_runs
+from moonfl.report.conclusions import Pairing, Verdict, conclude
 from moonfl.report.runs import Run
 from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.targets import TARGETS
@@ -117,6 +119,18 @@ def test_leads_in_every_seed() -> None:
     )
     assert (moon > fedavg)[:, -1].all()
     assert (scaffold > moon)[:, -1].all()
+
+
+def test_pairs_that_differ_with_the_correction_for_all_pairs() -> None:
+    pairs = list(itertools.combinations(("scaffold", "moon", "fedprox", "fedavg"), 2))
+    leads = [CURVES.late_leads(method, base).tolist() for method, base in pairs]
+    conclusions = conclude([Pairing(tuple(by_seed)) for by_seed in leads])
+    better = {
+        pair
+        for pair, conclusion in zip(pairs, conclusions, strict=True)
+        if conclusion.verdict is Verdict.BETTER
+    }
+    assert better == {("scaffold", "moon"), ("scaffold", "fedavg"), ("moon", "fedavg")}
 
 
 def test_chance_does_not_explain_what_is_above_the_paper_except_for_moon() -> None:

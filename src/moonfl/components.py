@@ -33,6 +33,11 @@ def component_name(value: object) -> str:
     return PLUS.join(name_of(type(part), tables) for part in parts_of(value))
 
 
+def short_name(value: object) -> str:
+    """Return the name of a component for file names: without modules, in lower case."""
+    return PLUS.join(part_key(component_name(part)) for part in parts_of(value))
+
+
 def check_component(kind: str, value: object) -> None:
     """Check that a value is an algorithm or server optimizer with valid settings."""
     base = BASES[kind]

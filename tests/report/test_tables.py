@@ -4,12 +4,14 @@ import pytest
 
 from moonfl.report.tables import (
     Column,
+    Interval,
     MeanStd,
     Table,
     align,
     byte_size,
     csv_text,
     integer,
+    interval_end,
     percent,
     points,
     significant_digits,
@@ -68,3 +70,12 @@ def test_significant_digits() -> None:
     assert significant_digits(0) == "0"
     assert significant_digits(1.23456, like=100) == "1"
     assert points(-0.0001) == "+0.0"
+
+
+def test_an_interval_keeps_the_sign_of_its_ends() -> None:
+    column = Column("95 % interval", interval_end)
+    assert column.text(Interval(-0.034, 0.14)) == "-3.4 to +14.0"
+    assert column.text(Interval(-0.0003, 0.0004)) == "-0.03 to +0.04"
+    assert column.text(Interval(0.0, 0.0)) == "+0.0 to +0.0"
+    table = Table("name", "title", (column,), [(Interval(-0.5, 0.25),), (None,)])
+    assert csv_text(table).splitlines() == ["95 % interval", "-50.0; 25.0", '""']

@@ -4,8 +4,7 @@ import itertools
 from pathlib import Path
 
 from .. import presets, settings
-from ..algorithms import part_key
-from ..components import component_name, parts_of
+from ..components import component_name, parts_of, short_name
 from ..errors import InputError, notify, quoted, unknown
 from ..experiment import Experiment, from_toml, override, read_toml
 
@@ -24,7 +23,7 @@ def select_experiment(words: list[str]) -> tuple[str, Experiment]:
     sets_dataset = any(change.startswith("dataset=") for change in changes)
     if not names and sets_dataset:  # what suits the digits need not suit other data
         exp = override(Experiment(), changes)
-        return f"{exp.dataset}-{method_name(exp)}", exp
+        return f"{exp.dataset}-{short_name(exp.algorithm)}", exp
     name = names[0] if names else presets.DEFAULT
     exp = override(read_experiment(name), changes)
     return Path(name).stem, exp
@@ -66,11 +65,6 @@ def notify_renamed(path: Path) -> None:
     """Print a note for every setting of a TOML file that has a former name."""
     for old in settings.RENAMED.keys() & read_toml(path).keys():
         notify(f"moonfl: {path}: the key {old} is deprecated; use {settings.RENAMED[old]}")
-
-
-def method_name(exp: Experiment) -> str:
-    """Return the name of the algorithm as it is used in the name of a folder."""
-    return "+".join(part_key(component_name(part)) for part in parts_of(exp.algorithm))
 
 
 def describe(exp: Experiment) -> str:

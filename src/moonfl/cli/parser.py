@@ -108,6 +108,15 @@ def _add_training_commands(commands: Commands) -> None:
     run = commands.add("run", "run an experiment", "training:run")
     _add_run_options(run)
     _add_state_memory(run)
+    run.add_argument(
+        "--seeds",
+        type=count,
+        metavar="N",
+        help=(
+            "run with N seeds, from the key seed on, each in its own directory in DIR (default: "
+            "runs); finished runs are kept, unfinished ones resumed"
+        ),
+    )
 
     resume = commands.add("resume", "resume an interrupted run (bit-identical)", "training:resume")
     resume.add_argument("directory", metavar="DIR", help="the run directory")

@@ -4,9 +4,12 @@ Nothing here trains, and nothing imports torch.
 """
 
 import math
+import textwrap
 from pathlib import Path
 
 from ..errors import InputError
+
+TEXT_WIDTH = 110  # of paragraphs in a terminal
 
 
 def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
@@ -16,10 +19,11 @@ def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
     accuracy to which rounds and bytes are counted.
     """
     from .groups import group_runs
+    from .headlines import headlines
     from .html_page import html_page
     from .report_files import replace_report
     from .runs import load_runs
-    from .sections import headlines, report_sections
+    from .sections import report_sections
     from .tables import csv_text, markdown
 
     check_target(target)
@@ -39,16 +43,21 @@ def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
 
 
 def compare(paths: list[Path], target: float | None = None) -> str:
-    """Return a short comparison of all runs in or below `paths`, one line per group."""
+    """Return a comparison of all runs in or below `paths`: one line per group, then verdicts."""
     from .groups import group_runs
-    from .result_tables import overview_table
+    from .headlines import verdict_lines
+    from .result_tables import describe_method, overview_table
     from .runs import load_runs
     from .tables import plain_text
 
     check_target(target)
     runs, notes = load_runs(paths)
     groups, group_notes = group_runs(runs)
-    return "\n".join([plain_text(overview_table(groups, target)), *notes, *group_notes])
+    lines = [plain_text(overview_table(groups, target)), *notes, *group_notes]
+    verdicts = verdict_lines(groups)
+    if verdicts:
+        lines += ["", *verdicts, textwrap.fill(" ".join(describe_method(groups)), TEXT_WIDTH)]
+    return "\n".join(lines)
 
 
 def encode(text: str) -> bytes:

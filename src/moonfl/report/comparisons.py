@@ -1,10 +1,23 @@
 """Which groups are compared: together in one figure, and with which FedAvg baseline."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from .conclusions import Conclusion, Pairing, conclude
 from .groups import LENGTH, MAX_PER_FIGURE, Group
+from .runs import Run
+from .statistics import paired_differences
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A group, its baseline, and what their runs show."""
+
+    group: Group
+    baseline: Group | None  # FedAvg with the same settings
+    conclusion: Conclusion
 
 
 def figure_groups(groups: list[Group]) -> list[list[Group]]:
@@ -44,16 +57,102 @@ def split_figure(groups: list[Group]) -> list[list[Group]]:
     return [fedavg + [others[i] for i in part] for part in parts]
 
 
+def compare_with_fedavg(groups: list[Group]) -> list[Comparison]:
+    """Return a comparison for each group other than FedAvg on a dataset that has FedAvg.
+
+    The verdicts of all groups are corrected together, because a reader sees them together.
+    """
+    datasets = {group.dataset for group in groups if group.is_fedavg}
+    compared = [group for group in groups if group.dataset in datasets and not group.is_fedavg]
+    baselines = [baseline(group, groups) for group in compared]
+    pairings = []
+    for group, base in zip(compared, baselines, strict=True):
+        if base is None:
+            pairings.append(Pairing((), missing_baseline(group, groups)))
+        else:
+            pairings.append(pair(group, base))
+    return [
+        Comparison(group, base, conclusion)
+        for group, base, conclusion in zip(compared, baselines, conclude(pairings), strict=True)
+    ]
+
+
+def pair(group: Group, base: Group) -> Pairing:
+    """Return the differences of the common seeds, and why they support no verdict, if so."""
+    seeds, differences = paired_differences(group, base)
+    problems = [problem for problem in map(run_problem, (group, base)) if problem]
+    ours = {run.seed: run for run in group.runs}
+    theirs = {run.seed: run for run in base.runs}
+    problems += [
+        f"the runs with seed {seed} have different data or partitions"
+        for seed in seeds
+        if not same_data(ours[seed], theirs[seed])
+    ]
+    return Pairing(tuple(differences), problems[0] if problems else "")
+
+
+def run_problem(group: Group) -> str:
+    """Return why the runs of a group support no verdict; empty if they do.
+
+    The remaining runs of a method that diverges with some seeds say nothing about the others.
+    """
+    if group.diverged_count:
+        finished = sum(run.finished for run in group.runs)
+        total = finished + group.diverged_count
+        return f"{group.diverged_count} of {total} runs of {group.label} diverged"
+    return "" if group.finished else f"{group.label} is unfinished"
+
+
+def same_data(run: Run, other: Run) -> bool:
+    """Return False if two runs recorded different training data or partitions.
+
+    A centralised run has all data in one party, so that only the classes are compared with it.
+    """
+    if run.partition is None or other.partition is None:
+        return True
+    if run.partition.classes != other.partition.classes:
+        return False
+    counts = np.array(run.partition.counts)
+    other_counts = np.array(other.partition.counts)
+    if 1 in (len(counts), len(other_counts)):
+        return np.array_equal(counts.sum(axis=0), other_counts.sum(axis=0))
+    hashes = {run.partition.sha256, other.partition.sha256} - {None}
+    return np.array_equal(counts, other_counts) and len(hashes) <= 1
+
+
 def baseline(group: Group, groups: list[Group]) -> Group | None:
     """Return the FedAvg group with the same settings; None if there is none or several.
 
     For a group without federation, the settings of the length of training are not compared.
     """
-    without = () if group.federated else LENGTH
-    setting = group.shared_settings(without)
-    matches = [
-        other for other in groups if other.is_fedavg and other.shared_settings(without) == setting
-    ]
+    matches = fedavg_matches(group, groups)
     if len(matches) != 1 or matches[0] is group:
         return None
     return matches[0]
+
+
+def fedavg_matches(group: Group, groups: list[Group]) -> list[Group]:
+    """Return the FedAvg groups with the same settings."""
+    without = () if group.federated else LENGTH
+    setting = group.shared_settings(without)
+    return [
+        other for other in groups if other.is_fedavg and other.shared_settings(without) == setting
+    ]
+
+
+def missing_baseline(group: Group, groups: list[Group]) -> str:
+    """Return why a group has no baseline: the settings in which the nearest FedAvg differs."""
+    matches = fedavg_matches(group, groups)
+    if len(matches) > 1:
+        return f"{len(matches)} groups of FedAvg match its settings"
+    without = () if group.federated else LENGTH
+    setting = dict(group.shared_settings(without))
+    nearest: list[str] = []
+    for other in groups:
+        if other.is_fedavg and other.dataset == group.dataset:
+            theirs = dict(other.shared_settings(without))
+            keys = sorted(setting.keys() | theirs.keys())
+            differing = [key for key in keys if setting.get(key) != theirs.get(key)]
+            if not nearest or len(differing) < len(nearest):
+                nearest = differing
+    return f"FedAvg has another {', '.join(nearest)}"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .comparisons import baseline
+from .comparisons import Comparison, baseline
 from .curves import describe_setting, short_label
 from .groups import Group
 from .rendering import Picture, render
@@ -117,6 +117,42 @@ def final_accuracy_chart(name: str, groups: list[Group]) -> Picture:
         return render(
             name, figure, caption, f"Dot chart of final test accuracy: {', '.join(values)}."
         )
+
+
+def difference_chart(name: str, comparisons: list[Comparison]) -> Picture:
+    """Return a chart of the differences to FedAvg, with the intervals of their means."""
+    groups = [comparison.group for comparison in comparisons]
+    with figure_style():
+        subtitle = describe_setting(groups)
+        figure, axes = new_figure("Difference to FedAvg", subtitle, height(len(groups)))
+        axes.axvline(0, color=INK, lw=0.8)
+        for k, comparison in enumerate(comparisons):
+            draw_difference(axes, k, comparison)
+        label_rows(axes, [short_label(group, groups) for group in groups])
+        axes.set_xlabel("final accuracy minus FedAvg's, points")
+        axes.margins(x=0.08)
+        caption = (
+            "Final accuracy minus FedAvg's: mean over seeds with its 95 % interval. Each short "
+            "vertical line is one seed. An interval that contains 0 supports no verdict."
+        )
+        values = [
+            f"{comparison.group.label}: {comparison.conclusion.text}" for comparison in comparisons
+        ]
+        return render(
+            name, figure, caption, f"Dot chart of differences to FedAvg. {'; '.join(values)}."
+        )
+
+
+def draw_difference(axes: "Axes", row: int, comparison: Comparison) -> None:
+    """Draw the differences of all seeds, their mean, and its interval if there is one."""
+    conclusion = comparison.conclusion
+    by_seed = [100 * difference for difference in conclusion.differences]
+    axes.plot(by_seed, [row] * len(by_seed), ls="", marker="|", ms=9, color=INK, alpha=0.5)
+    style = marker_style(comparison.group.style)
+    axes.plot(float(np.mean(by_seed)), row, ls="", ms=7, **style)
+    if conclusion.interval is not None:
+        ends = [100 * conclusion.interval.low, 100 * conclusion.interval.high]
+        axes.plot(ends, [row, row], marker="|", ms=7, lw=1.4, color=style["color"])
 
 
 def target_chart(name: str, groups: list[Group], target: float) -> Picture | None:

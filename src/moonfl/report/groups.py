@@ -33,6 +33,7 @@ class Group:
     method: str = ""
     setting: str = ""  # the settings that differ from those of other groups
     style: int = 0  # number of the colour, line style and marker
+    left_out: tuple[Run, ...] = ()  # unfinished or diverged, while other seeds are finished
 
     @property
     def settings(self) -> Settings:
@@ -63,6 +64,11 @@ class Group:
     def diverged(self) -> bool:
         """Return True if a run diverged."""
         return any(run.diverged for run in self.runs)
+
+    @property
+    def diverged_count(self) -> int:
+        """Return how many runs diverged, with those that are left out."""
+        return sum(run.diverged for run in (*self.runs, *self.left_out))
 
     @property
     def federated(self) -> bool:
@@ -136,16 +142,21 @@ def group_runs(runs: list[Run]) -> tuple[list[Group], list[str]]:
     """Return the groups, sorted and labelled, and notes on runs that are left out or unfinished."""
     by_settings, notes = runs_by_settings(runs)
     groups = []
-    for seeds in by_settings:
-        finished = {seed: run for seed, run in seeds.items() if run.finished}
-        if finished:
-            left_out = [run for seed, run in seeds.items() if seed not in finished]
-            notes += [
-                f"{run.path} {run.status} and is left out: other seeds of it are finished."
-                for run in left_out
-            ]
-        included = finished or seeds
-        groups.append(Group(tuple(included[seed] for seed in sorted(included))))
+    for by_seed in by_settings:
+        seeds = sorted(by_seed)
+        included = [seed for seed in seeds if by_seed[seed].finished]
+        if not included:
+            included = [seed for seed in seeds if by_seed[seed].rounds]
+        if not included:
+            continue
+        left_out = [by_seed[seed] for seed in seeds if seed not in included]
+        notes += [
+            f"{run.path} {run.status} and is left out: other seeds of it are finished."
+            for run in left_out
+            if run.rounds
+        ]
+        members = tuple(by_seed[seed] for seed in included)
+        groups.append(Group(members, left_out=tuple(left_out)))
     groups.sort(key=lambda group: sort_key(group.settings, group.federated))
     groups = add_labels(groups)
     return groups, notes + status_notes(groups)
@@ -245,3 +256,11 @@ def line_styles(names: list[str], groups: list[Group]) -> dict[str, int]:
     others = list(dict.fromkeys(name for name in names if name not in fedavg))
     step = MAX_PER_FIGURE - 1
     return {name: 1 + k % step + MAX_PER_FIGURE * (k // step) for k, name in enumerate(others)}
+
+
+def by_dataset(groups: list[Group]) -> list[list[Group]]:
+    """Return the groups of each dataset."""
+    parts: dict[str, list[Group]] = {}
+    for group in groups:
+        parts.setdefault(group.dataset, []).append(group)
+    return list(parts.values())

@@ -40,7 +40,7 @@ def html_page(
         lines.append(f'<p class="mark">{escape(capitalise(mark))}</p>')
     lines.append(f'<p class="lead">{describe_runs(groups)}</p>')
     for text in headlines:
-        lines.append(f'<p class="headline">{escape(capitalise(text))}</p>')
+        lines.append(f'<p class="headline">{escape(text)}</p>')
     links = [f'<a href="#{part.name}">{escape(part.title)}</a>' for part in sections]
     lines.append(f"<nav>{''.join(links)}</nav></header><main>")
     lines += [section_html(part) for part in sections]

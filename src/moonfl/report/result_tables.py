@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .comparisons import baseline
+from .comparisons import baseline, compare_with_fedavg
+from .conclusions import Conclusion
 from .groups import SMALL_SCALE, Group
 from .statistics import (
     Reach,
@@ -21,7 +22,6 @@ from .statistics import (
     final_metric,
     mean_std,
     metric_per_round,
-    paired_differences,
     reach_by_seed,
     rounds_and_bytes,
     selected_accuracy,
@@ -29,10 +29,12 @@ from .statistics import (
 )
 from .tables import (
     Column,
+    Interval,
     MeanStd,
     Table,
     byte_size,
     integer,
+    interval_end,
     percent,
     points,
     significant_digits,
@@ -48,14 +50,16 @@ class Row:
     group: Group
     baseline: Group | None  # FedAvg with the same settings
     target: float  # target accuracy of the group's dataset
+    conclusion: Conclusion | None  # None if there is no FedAvg on the dataset, or for FedAvg
 
     def reach(self) -> list[Reach | None]:
         """Return for each seed when it reaches the target; nothing without federation."""
         return reach_by_seed(self.group, self.target) if self.group.federated else []
 
-    def differences(self) -> tuple[list[int], list[float]]:
-        """Return the seeds in common with FedAvg, and the differences of the final accuracies."""
-        return paired_differences(self.group, self.baseline) if self.baseline else ([], [])
+    @property
+    def differences(self) -> tuple[float, ...]:
+        """Return the differences to FedAvg, one per common seed."""
+        return self.conclusion.differences if self.conclusion else ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,16 @@ def rounds(row: Row) -> str:
 def best_accuracy(row: Row) -> MeanStd | None:
     """Return the highest test accuracy of any round."""
     return mean_std(accuracy for accuracy, _ in best_rounds(row.group))
+
+
+def interval(row: Row) -> Interval | None:
+    """Return the 95 % interval of the difference to FedAvg."""
+    return row.conclusion.interval if row.conclusion else None
+
+
+def verdict(row: Row) -> str | None:
+    """Return the verdict on the difference to FedAvg, in words."""
+    return row.conclusion.text if row.conclusion else None
 
 
 def std_over_parties(row: Row) -> float | None:
@@ -157,9 +171,11 @@ ACCURACY = (
 DIFFERENCES = (
     ResultColumn("method", label),
     ResultColumn("minus", lambda row: row.baseline.label if row.baseline else None),
-    ResultColumn("common seeds", lambda row: len(row.differences()[0]), integer),
-    ResultColumn("difference, points", lambda row: mean_std(row.differences()[1]), points),
-    ResultColumn("by seed", lambda row: tuple(row.differences()[1]), points),
+    ResultColumn("common seeds", lambda row: len(row.differences), integer),
+    ResultColumn("difference, points", lambda row: mean_std(row.differences), points),
+    ResultColumn("by seed", lambda row: row.differences, points),
+    ResultColumn("95 % interval", interval, interval_end),
+    ResultColumn("verdict", verdict),
 )
 TARGET = (
     ResultColumn("method", label),
@@ -204,7 +220,7 @@ OVERVIEW = (
         optional=True,
     ),
     ResultColumn("best, %", best_accuracy, percent),
-    ResultColumn("minus FedAvg", lambda row: mean_std(row.differences()[1]), points),
+    ResultColumn("minus FedAvg", lambda row: mean_std(row.differences), points),
     ResultColumn("rounds to target", lambda row: rounds_and_bytes(row.reach())[0], integer),
     ResultColumn(
         "CPU s/round", lambda row: metric_per_round(row.group, "cpu_seconds"), significant_digits
@@ -226,13 +242,34 @@ def accuracy_table(groups: list[Group]) -> Table:
 
 
 def difference_table(groups: list[Group]) -> Table | None:
-    """Return the table of differences to FedAvg; None if no group has a baseline."""
-    rows = [row for row in compare_groups(groups, None) if row.baseline is not None]
+    """Return the table of differences to FedAvg; None if there is nothing to compare."""
+    rows = [row for row in compare_groups(groups, None) if row.conclusion is not None]
     if not rows:
         return None
     title = mark_small("Difference to FedAvg, paired by seed", groups)
-    note = f"Final accuracy minus FedAvg's with the same seed and settings. {STD_NOTE}"
+    note = " ".join(["Final accuracy minus FedAvg's.", *describe_method(groups), STD_NOTE])
     return build_table("differences", title, DIFFERENCES, rows, note)
+
+
+def describe_method(groups: list[Group]) -> list[str]:
+    """Return how intervals and verdicts are computed and what they hold for, as sentences."""
+    comparisons = compare_with_fedavg(groups)
+    tested = sum(comparison.conclusion.p_value is not None for comparison in comparisons)
+    if tested == 0:
+        return []
+    error = ": if the methods were equal, it would be wrong in 5 % of such comparisons"
+    if tested > 1:
+        error = (
+            f", corrected for {tested} comparisons by Holm's method: if all methods were equal, at "
+            "most 5 % of such comparisons would contain a wrong verdict"
+        )
+    return [
+        "Differences are paired by seed; both runs have the same settings, data and partition.",
+        "The 95 % interval is that of the mean difference, by Student's t.",
+        f"The verdict is that of the two-sided paired t-test at the level 5 %{error}.",
+        "It assumes approximately normal differences, and holds for other seeds with these "
+        "settings and this partition.",
+    ]
 
 
 def target_table(groups: list[Group], target: float | None) -> Table | None:
@@ -269,7 +306,17 @@ def overview_table(groups: list[Group], target: float | None) -> Table:
 def compare_groups(groups: list[Group], target: float | None) -> list[Row]:
     """Return a row for each group, with its baseline and target accuracy."""
     targets = target_accuracies(groups, target)
-    return [Row(group, baseline(group, groups), targets[group.dataset]) for group in groups]
+    comparisons = compare_with_fedavg(groups)
+    conclusions = {comparison.group.label: comparison.conclusion for comparison in comparisons}
+    return [
+        Row(
+            group=group,
+            baseline=baseline(group, groups),
+            target=targets[group.dataset],
+            conclusion=conclusions.get(group.label),
+        )
+        for group in groups
+    ]
 
 
 def build_table(

@@ -64,7 +64,10 @@ class Run:
 
 
 def load_runs(paths: list[Path]) -> tuple[list[Run], list[str]]:
-    """Return the runs in or below the paths that have a finished round, and notes on the others."""
+    """Return the runs in or below the paths, and notes on those without a finished round.
+
+    Of these, only runs that diverged are returned: they count against a method.
+    """
     directories = find_runs(paths)
     if not directories:
         names = ", ".join(map(str, paths))
@@ -73,11 +76,11 @@ def load_runs(paths: list[Path]) -> tuple[list[Run], list[str]]:
     notes: list[str] = []
     for path in directories:
         run = read_run(path)
-        if run.rounds:
+        if run.rounds or run.diverged:
             runs.append(run)
-        else:
+        if not run.rounds:
             notes.append(f"{run.path} {run.status} and is left out.")
-    if not runs:
+    if not any(run.rounds for run in runs):
         raise InputError(f"there is no finished round to show: {' '.join(notes)}")
     return runs, notes
 

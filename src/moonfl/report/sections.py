@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..runs.schema import PartitionRecord
-from .comparisons import baseline, figure_groups
+from .comparisons import Comparison, compare_with_fedavg, figure_groups
 from .confusion import confusion_matrix
-from .curves import accuracy_curves, describe_setting, drift_figure, seed_count
+from .curves import accuracy_curves, describe_setting, drift_figure
 from .description_tables import (
     choices_table,
     class_tables,
@@ -21,16 +21,17 @@ from .dot_charts import (
     PARTY_CHARTS,
     class_chart,
     cost_chart,
+    difference_chart,
     final_accuracy_chart,
     party_chart,
     target_chart,
 )
-from .groups import Group
+from .groups import Group, by_dataset
 from .partition import describe_sizes, draw_heat_map
 from .rendering import Picture, render
 from .result_tables import accuracy_table, cost_table, difference_table, target_table
-from .statistics import final_accuracy, mean_std, paired_differences, target_accuracies
-from .tables import Column, Table, percent, points
+from .statistics import target_accuracies
+from .tables import Table
 from .tsne import first_embedding, tsne_figure
 
 MAX_MATRICES = 8  # groups that get a confusion matrix and a t-SNE figure
@@ -80,58 +81,29 @@ def without_none(*tables: Table | None) -> list[Table]:
     return [table for table in tables if table is not None]
 
 
-def by_dataset(groups: list[Group]) -> list[list[Group]]:
-    """Return the groups of each dataset."""
-    parts: dict[str, list[Group]] = {}
-    for group in groups:
-        parts.setdefault(group.dataset, []).append(group)
-    return list(parts.values())
-
-
-def headlines(groups: list[Group]) -> list[str]:
-    """Return one sentence per dataset: the best method, and its difference to FedAvg."""
-    parts = by_dataset(groups)
-    return [headline(part, name_dataset=len(parts) > 1) for part in parts]
-
-
-def headline(groups: list[Group], *, name_dataset: bool) -> str:
-    """Return the sentence on the groups of one dataset."""
-    federated = [group for group in groups if group.federated]
-    ranked = sorted(federated, key=lambda group: -final_accuracy(group).mean) or groups
-    best = ranked[0]
-    accuracy = Column("", percent).text(final_accuracy(best))
-    start = f"{best.dataset}: " if name_dataset else ""
-    if not all(group.finished for group in groups):
-        start += "so far, "
-    if len(ranked) == 1:
-        return f"{start}{best.label} reaches {accuracy} % over {seed_count(best)}."
-    equal = [
-        group.label for group in ranked if final_accuracy(group).mean == final_accuracy(best).mean
-    ]
-    if len(equal) > 1:
-        return f"{start}{' and '.join(equal)} have the same final accuracy, {accuracy} %."
-    among = " of the federated methods" if len(ranked) < len(groups) else ""
-    return (
-        f"{start}{best.label} has the highest final accuracy{among}, {accuracy} % over "
-        f"{seed_count(best)}{difference_to_fedavg(best, groups)}."
-    )
-
-
-def difference_to_fedavg(group: Group, groups: list[Group]) -> str:
-    """Return the paired difference to FedAvg as the end of a sentence; empty without FedAvg."""
-    base = baseline(group, groups)
-    difference = mean_std(paired_differences(group, base)[1]) if base else None
-    if difference is None:
-        return ""
-    return f", {Column('', points).text(difference)} percentage points compared with FedAvg"
-
-
 def accuracy_section(groups: list[Group]) -> Section:
     """Return the section on test accuracy."""
     pictures = draw_each("accuracy", figure_groups(groups), accuracy_curves)
     pictures += draw_each("final", by_dataset(groups), final_accuracy_chart)
+    pictures += difference_pictures(groups)
     tables = without_none(accuracy_table(groups), difference_table(groups))
     return Section("accuracy", "Accuracy", pictures=pictures, tables=tables)
+
+
+def difference_pictures(groups: list[Group]) -> list[Picture]:
+    """Return a chart of the differences to FedAvg for each dataset that has them.
+
+    SOLO is often so far below that the differences of the other methods would be invisible.
+    """
+    charts: dict[str, list[Comparison]] = {}
+    for comparison in compare_with_fedavg(groups):
+        if comparison.group.federated and comparison.conclusion.differences:
+            charts.setdefault(comparison.group.dataset, []).append(comparison)
+    pictures = []
+    for number, part in enumerate(charts.values(), 1):
+        name = "differences" if len(charts) == 1 else f"differences-{number}"
+        pictures.append(difference_chart(name, part))
+    return pictures
 
 
 def target_section(groups: list[Group], target: float | None) -> Section:

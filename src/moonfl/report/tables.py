@@ -26,6 +26,14 @@ class MeanStd:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A cell of a table: the lower and upper end of an interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Column:
     """A column of a table: its header and how its values are printed."""
 
@@ -48,6 +56,8 @@ class Column:
             return ", ".join(self.text(item) for item in value)
         if isinstance(value, MeanStd):
             return self.mean_and_std(value)
+        if isinstance(value, Interval):
+            return f"{self.format(value.low)} to {self.format(value.high)}"
         return self.format(value)
 
     def mean_and_std(self, value: MeanStd) -> str:
@@ -61,7 +71,7 @@ class Column:
 
     def number(self, value: Any) -> Any:
         """Return a value with all digits, in the unit of the column."""
-        if self.format in (percent, points) and isinstance(value, int | float):
+        if self.format in (percent, points, interval_end) and isinstance(value, int | float):
             return round(100 * value, 10)
         return value
 
@@ -73,7 +83,7 @@ class Table:
     name: str  # of its files
     title: str
     columns: tuple[Column, ...]
-    rows: list[tuple[Any, ...]]  # text, a number, a MeanStd, a tuple of numbers (by seed), or None
+    rows: list[tuple[Any, ...]]  # text, a number, MeanStd, Interval, tuple (by seed), None
     note: str = ""
     highlighted: frozenset[tuple[int, int]] = frozenset()  # cells (row, column)
     collapsed: bool = False  # long tables are collapsed on the page
@@ -176,6 +186,8 @@ def csv_cells(column: Column, value: Any, *, with_std: bool) -> list[Any]:
     """Return the one or two CSV cells of a value."""
     if isinstance(value, MeanStd):
         return [column.number(value.mean), column.number(value.std)]
+    if isinstance(value, Interval):
+        value = (value.low, value.high)
     if isinstance(value, tuple):
         items = ["" if item is None else str(column.number(item)) for item in value]
         value = "; ".join(items)
@@ -190,6 +202,12 @@ def percent(value: float) -> str:
 def points(value: float) -> str:
     """Return a difference of two shares in percentage points, with its sign."""
     return f"{round(100 * value, 1) + 0.0:+.1f}"  # adding 0.0 turns -0.0 into 0.0
+
+
+def interval_end(value: float) -> str:
+    """Return the end of an interval in points; two decimals where one would hide its sign."""
+    text = points(value)
+    return f"{100 * value:+.2f}" if text == "+0.0" and value else text
 
 
 def integer(value: float) -> str:

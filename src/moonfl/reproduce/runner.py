@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api import experiments as api
-from ..api.recovery import Hints, recovery_hints
-from ..components import component_name
+from ..api.named_runs import complete_run, finished_run, run_name
+from ..api.recovery import Hints
 from ..data.datasets import load, locate
 from ..data.locations import directory
-from ..errors import DivergenceError, InputError, notify, quoted, unknown
-from ..experiment import Experiment, fingerprint
+from ..errors import DivergenceError, InputError, notify, unknown
+from ..experiment import Experiment
 from ..report.build import write as write_report
 from ..report.groups import SMALL_SCALE
 from ..report.labels import DATASET_NAMES
 from ..report.partition import heat_map
 from ..report.rendering import Picture
-from ..report.runs import Run, read_run
+from ..report.runs import Run
 from ..report.tables import Table, csv_text, markdown, plain_text
-from ..runs.directory import DIVERGED, SETTINGS, is_being_replaced
+from ..runs.directory import DIVERGED
 from ..runs.files import atomic, write_atomically
 from ..task import make_partition
 from . import figures, tables
@@ -170,33 +170,17 @@ def finish_run(exp: Experiment, options: Options, label: str) -> Run | None:
     out = options.out / "runs" / run_name(exp)
     if (out / DIVERGED).exists():
         return None
-    exists = (out / SETTINGS).exists()
-    if exists:
-        run = read_run(out)
-        if run.finished:
-            return run
+    run = finished_run(out)
+    if run is not None:
+        return run
     notify(f"{label}: {out.name}")
     with options.progress(exp.rounds) as progress:
+        execution = api.Options(workers=options.workers, watch=progress)
         try:
-            execution = api.Options(workers=options.workers, watch=progress)
-            with recovery_hints(HINTS, quoted(out)):
-                if exists or is_being_replaced(out):
-                    api.resume_run(out, data_dir=exp.data_dir, options=execution)
-                else:
-                    api.start_run(exp, out, options=execution)
+            return complete_run(exp, out, options=execution, hints=HINTS)
         except DivergenceError as error:
             notify(f"moonfl: {error}; the tables mark it as diverged")
             return None
-    return read_run(out)
-
-
-def run_name(exp: Experiment) -> str:
-    """Return the name of the experiment's run directory; data location and device are ignored."""
-    digest = fingerprint(replace(exp, seed=0))[:8]
-    method = component_name(exp.algorithm)
-    if component_name(exp.server) != "average":
-        method += f"-{component_name(exp.server)}"
-    return f"{exp.dataset}-{method}-{digest}-seed{exp.seed}"
 
 
 def partition_tables(job: Job, options: Options) -> Iterator[Table]:

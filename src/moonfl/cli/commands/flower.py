@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import settings
+from ...components import short_name
 from ...data.npz import read_npz
 from ...errors import DivergenceError, InputError, RunError, notify, quoted
 from ...experiment import Experiment
@@ -16,7 +17,7 @@ from ...flower.server import check_config
 from ...flower.simulation import simulate as run_simulation
 from ...task import make_task, with_party_count
 from ..directories import claim_directory
-from ..experiments import describe, method_name, select_experiment
+from ..experiments import describe, select_experiment
 from ..progress import Progress
 from .training import print_result, run_directory, train, with_hint
 
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     config = _config(args, exp)
     deployment.find_server(folder)
     if args.out is None:
-        out = claim_directory(folder / "server" / "runs", method_name(exp))
+        out = claim_directory(folder / "server" / "runs", short_name(exp.algorithm))
     else:
         out = Path(args.out)
     notify(describe(exp))

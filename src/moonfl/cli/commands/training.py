@@ -3,19 +3,29 @@
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from ... import exports
 from ...api.experiments import Options, resume_run, start_run
+from ...api.named_runs import complete_run, finished_run, run_name
 from ...api.recovery import Hints, recovery_hints
 from ...data.datasets import locate, source
 from ...data.locations import directory
 from ...errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted
 from ...experiment import Experiment
-from ...runs.directory import SETTINGS, is_run_over_sites, read_experiment
+from ...report.runs import Run
+from ...report.seed_summary import seeds_summary, summarise_seeds
+from ...runs.directory import (
+    DIVERGED,
+    SETTINGS,
+    check_data,
+    is_run_over_sites,
+    read_experiment,
+)
 from ...runs.recorder import Result, implementation_choices
 from ...runs.summary import summarise_result
-from ...task import make_task, with_party_count
+from ...task import Task, make_task, with_party_count
 from ..directories import claim_directory
 from ..experiments import describe, select_experiment
 from ..progress import Progress
@@ -36,6 +46,9 @@ def run(args: argparse.Namespace) -> None:
     notify(describe(exp))
     for key, choice in implementation_choices(exp, task).items():
         notify(f"  {key}: {choice}")
+    if args.seeds is not None:
+        run_seeds(exp, task, args)
+        return
     out = run_directory(args.out, name)
     with Progress(exp.rounds) as progress:
         result = train(
@@ -45,6 +58,68 @@ def run(args: argparse.Namespace) -> None:
             ),
         )
     print_result(result, args.json)
+
+
+def run_seeds(exp: Experiment, task: Task, args: argparse.Namespace) -> None:
+    """Run an experiment with several seeds and print mean and standard deviation."""
+    folder = Path("runs" if args.out is None else args.out)
+    if (folder / SETTINGS).exists():
+        raise InputError(
+            f"{folder} holds a run; with --seeds, --out is the folder that contains the runs, such "
+            f"as {folder.parent / 'study'}"
+        )
+    hint = "the same command resumes it"
+    runs: list[Run] = []
+    diverged: list[int] = []
+    try:
+        for seed in range(exp.seed, exp.seed + args.seeds):
+            finished = run_seed(replace(exp, seed=seed), task, folder, args)
+            if finished is None:
+                diverged.append(seed)
+            else:
+                runs.append(finished)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; {hint}") from None
+    except Terminated:
+        raise Terminated(f"terminated; {hint}") from None
+    except RunError as error:
+        raise RunError(f"{error}; {hint}") from None
+    if runs:
+        values = seeds_summary(runs, diverged)
+        print(json.dumps(values) if args.json else summarise_seeds(runs))
+    if diverged:
+        raise RunError(
+            f"{len(diverged)} of {args.seeds} runs diverged, with seed "
+            f"{', '.join(map(str, diverged))}; the mean does not include them"
+        )
+
+
+def run_seed(exp: Experiment, task: Task, folder: Path, args: argparse.Namespace) -> Run | None:
+    """Return the finished run of one seed, after training what is missing; None if it diverged."""
+    out = folder / run_name(exp)
+    finished = None if args.force else finished_run(out)
+    if finished is not None:
+        with recovery_hints(HINTS, quoted(out)):
+            check_data(out, exp, task)
+        notify(f"seed {exp.seed} is finished: {out}")
+        return finished
+    if (out / DIVERGED).exists() and not args.force:
+        notify(f"seed {exp.seed} diverged before: {out}")
+        return None
+    notify(f"seed {exp.seed}: {out}")
+    with Progress(exp.rounds) as progress:
+        try:
+            return complete_run(
+                exp,
+                out,
+                force=args.force,
+                task=task,
+                options=options(args, progress),
+                hints=HINTS,
+            )
+        except DivergenceError as error:
+            notify(f"moonfl: {error}")
+            return None
 
 
 def resume(args: argparse.Namespace) -> None:

@@ -1,0 +1,57 @@
+"""Runs in directories that are named by their settings and seed.
+
+A command that needs such a run keeps it if it is finished, resumes it if it is not, and starts it
+if it does not exist. Repeating the command therefore completes what an interruption left.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..components import short_name
+from ..errors import quoted
+from ..experiment import Experiment, fingerprint
+from ..report.runs import Run, read_run
+from ..runs.directory import SETTINGS, is_being_replaced
+from ..task import Task
+from .experiments import Options, resume_run, start_run
+from .recovery import Hints, recovery_hints
+
+
+def run_name(exp: Experiment) -> str:
+    """Return the name of the experiment's run directory; data location and device are ignored."""
+    digest = fingerprint(replace(exp, seed=0))[:8]
+    method = short_name(exp.algorithm)
+    server = short_name(exp.server)
+    if server != "average":
+        method += f"-{server}"
+    return f"{exp.dataset}-{method}-{digest}-seed{exp.seed}"
+
+
+def finished_run(out: Path) -> Run | None:
+    """Return the run in a directory if it is finished."""
+    if not (out / SETTINGS).exists() or is_being_replaced(out):
+        return None
+    run = read_run(out)
+    return run if run.finished else None
+
+
+def complete_run(
+    exp: Experiment,
+    out: Path,
+    *,
+    force: bool = False,
+    task: Task | None = None,
+    options: Options,
+    hints: Hints,
+) -> Run:
+    """Start the run of an experiment in a directory, or resume it, and return it finished.
+
+    `force`: replace an existing run.
+    """
+    exists = (out / SETTINGS).exists() or is_being_replaced(out)
+    with recovery_hints(hints, quoted(out)):
+        if exists and not force:
+            resume_run(out, data_dir=exp.data_dir, task=task, options=options)
+        else:
+            start_run(exp, out, force=force, task=task, options=options)
+    return read_run(out)

@@ -1,0 +1,105 @@
+"""What the runs show, in sentences: the headline of a report, and the verdicts of a comparison.
+
+No sentence claims more than the verdicts of conclusions.py. Sentences start with a word of their
+own, so that labels, which may contain the name of a user's class, are shown as written.
+"""
+
+from .comparisons import Comparison, compare_with_fedavg
+from .conclusions import Conclusion, Verdict
+from .curves import seed_count
+from .groups import Group, by_dataset
+from .statistics import final_accuracy
+from .tables import Column, interval_end, percent, points
+
+MAX_NAMED = 5  # comparisons that a headline names for each verdict
+INTERVAL = "95 % interval {}"
+STARTS = {  # of the sentence on all comparisons with a verdict, in their order
+    Verdict.BETTER: "Better than FedAvg",
+    Verdict.WORSE: "Worse than FedAvg",
+    Verdict.OPEN: "Not distinguishable from FedAvg",
+    Verdict.EQUAL: "Equal to FedAvg",
+    Verdict.NONE: "No verdict on",
+}
+
+
+def headlines(groups: list[Group]) -> list[str]:
+    """Return a headline for each dataset: which methods are better or worse than FedAvg."""
+    comparisons = compare_with_fedavg(groups)
+    parts = by_dataset(groups)
+    texts = []
+    for part in parts:
+        start = f"{part[0].dataset}: " if len(parts) > 1 else ""
+        labels = [group.label for group in part]
+        members = [comparison for comparison in comparisons if comparison.group.label in labels]
+        texts.append(start + (describe_verdicts(members) or describe_highest(part)))
+    return texts
+
+
+def describe_verdicts(comparisons: list[Comparison]) -> str:
+    """Return one sentence for each verdict that occurs; empty if there are no comparisons."""
+    brief = len(comparisons) > 1
+    sentences = []
+    for verdict, start in STARTS.items():
+        named = [
+            f"{comparison.group.label} ({describe_difference(comparison.conclusion, brief)})"
+            for comparison in comparisons
+            if comparison.conclusion.verdict is verdict
+        ]
+        if named:
+            more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
+            sentences.append(f"{start}: {', '.join(named[:MAX_NAMED])}{more}.")
+    return " ".join(sentences)
+
+
+def describe_difference(conclusion: Conclusion, brief: bool) -> str:
+    """Return the mean difference with its interval, and why there is no verdict.
+
+    If it is `brief`, the number of seeds that would be needed is left to the table.
+    """
+    parts = []
+    if conclusion.mean is not None and conclusion.verdict is not Verdict.EQUAL:
+        parts.append(f"{points(conclusion.mean.mean)} points")
+    if conclusion.interval is not None:
+        parts.append(INTERVAL.format(Column("", interval_end).text(conclusion.interval)))
+    if conclusion.verdict is Verdict.OPEN and brief:
+        parts.append(f"{len(conclusion.differences)} seeds")
+    elif conclusion.detail:
+        parts.append(conclusion.detail)
+    return ", ".join(parts)
+
+
+def describe_highest(groups: list[Group]) -> str:
+    """Return the sentence on a dataset without FedAvg: the highest mean, which is no verdict."""
+    federated = [group for group in groups if group.federated] or groups
+    best = max(federated, key=lambda group: final_accuracy(group).mean)
+    accuracy = Column("", percent).text(final_accuracy(best))
+    is_finished = all(group.finished for group in federated)
+    start = "Final accuracy" if is_finished else "Accuracy so far"
+    result = f"{best.label}, {accuracy} % over {seed_count(best)}"
+    if len(federated) == 1:
+        return f"{start}: {result}."
+    return (
+        f"{start}, highest mean of {len(federated)}: {result}. "
+        "Without runs of FedAvg there is no verdict."
+    )
+
+
+def verdict_lines(groups: list[Group]) -> list[str]:
+    """Return the comparisons with FedAvg, two lines each, for a terminal."""
+    lines = []
+    for comparison in compare_with_fedavg(groups):
+        conclusion = comparison.conclusion
+        base = comparison.baseline.label if comparison.baseline else "FedAvg"
+        lines.append(f"{comparison.group.label} compared with {base}: {conclusion.text}")
+        if conclusion.mean is not None:
+            lines.append(f"  {describe_seeds(conclusion)}")
+    return lines
+
+
+def describe_seeds(conclusion: Conclusion) -> str:
+    """Return the mean difference, its interval, and the difference of each seed."""
+    column = Column("", points)
+    parts = [f"{column.text(conclusion.mean)} points"]
+    if conclusion.interval is not None:
+        parts.append(INTERVAL.format(Column("", interval_end).text(conclusion.interval)))
+    return f"{', '.join(parts)}; by seed {column.text(conclusion.differences)}"

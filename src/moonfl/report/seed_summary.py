@@ -1,0 +1,48 @@
+"""The summary of an experiment with several seeds: mean, standard deviation and interval."""
+
+from typing import Any
+
+from .conclusions import t_interval
+from .runs import Run
+from .statistics import mean_std
+from .tables import Column, percent
+
+ONE_SEED = (
+    "One seed: there is no standard deviation. Whether another method is better, or this result "
+    "typical, cannot be concluded; --seeds 3 or more is needed."
+)
+
+
+def seeds_summary(runs: list[Run], diverged: list[int]) -> dict[str, Any]:
+    """Return the final accuracies of runs that differ in their seed, as plain values for JSON."""
+    accuracies = [run.rounds[-1].accuracy for run in runs]
+    mean = mean_std(accuracies)
+    assert mean is not None
+    interval = t_interval(accuracies) if len(runs) > 1 else None
+    return {
+        "accuracy": mean.mean,
+        "std_over_seeds": mean.std,
+        "interval": None if interval is None else [interval.low, interval.high],
+        "runs": [
+            {"seed": run.seed, "accuracy": accuracy, "directory": str(run.path)}
+            for run, accuracy in zip(runs, accuracies, strict=True)
+        ],
+        "diverged": diverged,
+    }
+
+
+def summarise_seeds(runs: list[Run]) -> str:
+    """Return a few lines about the final accuracies of runs that differ in their seed."""
+    accuracies = tuple(run.rounds[-1].accuracy for run in runs)
+    column = Column("", percent)
+    mean = column.text(mean_std(accuracies))
+    folder = runs[0].path.parent
+    if len(runs) == 1:
+        lines = [f"final accuracy {mean} %, with seed {runs[0].seed}", ONE_SEED]
+    else:
+        lines = [
+            f"final accuracy {mean} %: mean and standard deviation over {len(runs)} seeds; "
+            f"by seed {column.text(accuracies)}",
+            f"95 % interval of the mean, by Student's t: {column.text(t_interval(accuracies))} %",
+        ]
+    return "\n".join([*lines, f"runs in {folder}; `moonfl compare {folder}` compares them"])
