@@ -32,6 +32,13 @@ class RunError(RuntimeError):
     """A run that cannot continue. The rounds recorded so far stay on disk."""
 
 
+class DataError(RunError):
+    """Data that became unreadable during a run, which can be resumed once they are restored.
+
+    The message may name files or quote values, so a Flower site does not send it to the server.
+    """
+
+
 class DivergenceError(RunError):
     """Training that produced infinite or undefined weights, and would do so again if repeated."""
 

@@ -138,6 +138,17 @@ class Task:
         """Return the score of a model from the counts of all chunks."""
         return score(**self.tallies(parts))
 
+    def check_images(self) -> None:
+        """Decode every image file once, so that a damaged one is found before the first round."""
+        for examples in (*self._party_list(), *self.held_out.values()):
+            if isinstance(examples.x, Images):
+                examples.x.check()
+
+    def _party_list(self) -> list[Examples]:
+        """Return the training samples of each party that is here."""
+        by_number = self.parties.values() if isinstance(self.parties, Mapping) else self.parties
+        return list(by_number)
+
     def partition_record(self) -> PartitionRecord:
         """Return which party has which samples, and a hash that detects changed data."""
         parties = [self.parties[i] for i in range(len(self.parties))]

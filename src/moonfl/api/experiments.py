@@ -117,6 +117,7 @@ def start_run(
     check_workers(options.workers)
     task = task or make_task(experiment)
     exp = with_party_count(experiment, task)
+    task.check_images()
     with contextlib.ExitStack() as stack:
         directory = None
         if out is not None:
@@ -161,6 +162,7 @@ def resume_run(
         saved = checkpoint.read(folder, exp, previous)
         check_same_model(directory, saved, *task.init_model(exp.seed))
         records = read_rounds(directory, saved.rounds if saved else 0)
+        task.check_images()
         check_data(directory, exp, task)
         if not is_finished(exp.rounds, exp.patience, records):
             announce_changes(update_versions(directory, len(records) + 1))
