@@ -10,6 +10,8 @@ import shlex
 import sys
 from collections.abc import Iterable
 
+MAX_NAMES = 100  # allowed names that an error lists
+
 
 class InputError(ValueError):
     """Invalid input: the message states what was given, what is allowed, and where to fix it."""
@@ -56,6 +58,8 @@ def unknown(kind: str, name: str, allowed: Iterable[str], also: str = "") -> Inp
     names = sorted(allowed)
     closest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(closest)}?" if closest else ""
+    if len(names) > MAX_NAMES:
+        names = [*names[:MAX_NAMES], f"and {len(names) - MAX_NAMES} more"]
     if also:
         names.append(also)
     return InputError(f"unknown {kind} '{name}'{hint} (allowed: {', '.join(names)})")

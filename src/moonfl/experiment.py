@@ -26,6 +26,7 @@ from .components import (
 )
 from .data.base import Reading
 from .data.datasets import source
+from .data.locations import check_file
 from .data.partition import check_kind
 from .errors import InputError, notify, unknown
 from .models.encoders import ENCODERS
@@ -326,6 +327,7 @@ def from_toml(path: Path, changes: dict[str, str] | None = None) -> Experiment:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file."""
+    check_file(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

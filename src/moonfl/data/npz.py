@@ -9,13 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from ..errors import InputError
 from .augment import default_preparation
 from .base import Dataset, Examples, Reading
 from .labels import FEW_CLASSES, check_classification, regression_target
+from .locations import check_file
 
+RESERVED = ("x", "y", "x_test", "y_test", "classes")  # arrays that are not columns
+MAX_ITEM = 4096  # bytes of a value in a column
 CHANNELS = (1, 3, 4)  # of images: grey, RGB, RGB with opacity
 Array = NDArray[np.generic]
 Arrays = dict[str, Array]
@@ -23,12 +27,7 @@ Arrays = dict[str, Array]
 
 def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     """Read a dataset from an .npz file."""
-    arrays = {name: _decode_strings(values) for name, values in _load(path).items()}
-    for name in ("x", "y"):
-        if name not in arrays:
-            raise InputError(f"{path} has no array '{name}'; it has {', '.join(arrays) or 'none'}")
-    if ("x_test" in arrays) != ("y_test" in arrays):
-        raise InputError(f"{path} has only one of x_test and y_test; give both or neither")
+    arrays = _load(path, reading or Reading())
     suffixes = ("", "_test") if "x_test" in arrays else ("",)
     classes = _class_names(path, arrays, reading.classes if reading is not None else ())
     if not classes:
@@ -88,24 +87,23 @@ def _check_alike(path: Path, train: Examples, test: Examples) -> None:
 
 def _columns(arrays: Arrays, samples: int) -> Arrays:
     """Return the arrays with one value per sample."""
-    reserved = ("x", "y", "x_test", "y_test", "classes")
     return {
         name: values
         for name, values in arrays.items()
-        if name not in reserved and values.shape == (samples,)
+        if name not in RESERVED and values.shape == (samples,)
     }
 
 
-def _load(path: Path) -> Arrays:
-    """Load all arrays of the file; files that would need unpickling are refused."""
+def _load(path: Path, reading: Reading) -> Arrays:
+    """Load the arrays of a dataset; others, and files that would need unpickling, are not."""
+    check_file(path)
     problem = f"{path} is not an .npz file of plain arrays"
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
                 raise InputError(f"{problem}: it is not a complete zip archive{_format_hint(path)}")
         with np.load(path, allow_pickle=False) as content:
-            names = content.files
-            return {name: _load_array(problem, content, name) for name in names}
+            return _load_arrays(path, content, reading)
     except InputError:
         raise
     except OSError as error:
@@ -114,16 +112,57 @@ def _load(path: Path) -> Arrays:
         raise InputError(f"{problem}: {error}") from None
 
 
-def _load_array(problem: str, content: "np.lib.npyio.NpzFile", name: str) -> Array:
+def _load_arrays(path: Path, content: NpzFile, reading: Reading) -> Arrays:
+    """Load samples, labels and class names, and then the columns: one value per sample."""
+    names = content.files
+    for name in ("x", "y"):
+        if name not in names:
+            raise InputError(f"{path} has no array '{name}'; it has {', '.join(names) or 'none'}")
+    if ("x_test" in names) != ("y_test" in names):
+        raise InputError(f"{path} has only one of x_test and y_test; give both or neither")
+    arrays = {name: _load_array(path, content, name) for name in names if name in RESERVED}
+    lengths = {arrays[name].shape[:1] for name in ("y", "y_test") if name in arrays}
+    archive = content.zip
+    assert archive is not None  # it is None only after closing
+    members = set(archive.namelist())
+    for name in names:
+        if name in RESERVED or f"{name}.npy" not in members:
+            continue
+        shape, dtype = _read_header(archive, name)
+        if shape in lengths and dtype.kind not in "OV" and dtype.itemsize <= MAX_ITEM:
+            arrays[name] = _load_array(path, content, name)
+        elif name == reading.column:
+            raise InputError(
+                f"{path}: '{name}' is {dtype} {list(shape)}; a column needs one number or string "
+                f"of at most {MAX_ITEM} bytes for each of the {len(arrays['y'])} samples"
+            )
+    return arrays
+
+
+def _load_array(path: Path, content: NpzFile, name: str) -> Array:
     """Load one array; refuse Python objects without numpy's advice to unpickle them."""
     try:
-        return np.asarray(content[name])
+        return _decode_strings(np.asarray(content[name]))
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise
         raise InputError(
-            f"{problem}: '{name}' holds Python objects; save it with a numeric or string dtype"
+            f"{path} is not an .npz file of plain arrays: '{name}' holds Python objects; save it "
+            "with a numeric or string dtype"
         ) from None
+
+
+def _read_header(
+    archive: zipfile.ZipFile, name: str
+) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+    """Return shape and dtype of an array without loading it."""
+    with archive.open(f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        else:
+            shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    return shape, dtype
 
 
 def _format_hint(path: Path) -> str:
