@@ -28,6 +28,8 @@ from .errors import InputError, first_line, unknown
 from .experiment import HOLDOUT, Experiment
 from .metrics import Score, Tally, score, tally, total
 from .models.base import (
+    STATISTICS,
+    Standardise,
     has_batch_norm,
     is_batch_norm,
     standardises,
@@ -81,9 +83,8 @@ class Task:
             model = self.build()
         buffers = dict(tree.copy(tree.buffers_of(model)))
         if self.scales is not None:
-            mean, std = self.scales
-            buffers["standardise.mean"] = mean.to(buffers["standardise.mean"])
-            buffers["standardise.std"] = std.to(mean)
+            for name, values in zip(STATISTICS, self.scales, strict=True):
+                buffers[name] = values.to(buffers[name])
         return tree.copy(tree.params_of(model)), buffers
 
     def supervised(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -315,22 +316,27 @@ def build_task(
     check_device(exp.device)
     check_names("a class", data.classes)
     check_names("a party", data.names)
+    shape = tuple(data.train.x.shape[1:])
+    network = make_builder(exp, shape, data.train.x.dtype, len(data.classes), model)
+    is_factory = exp.model not in ENCODERS and not isinstance(model, nn.Module)
+    check_model(network, is_factory=is_factory)
+    test, validation = data.test, data.validation
+    if not network.standardises and data.train.x.dtype == torch.float64:
+        check_fits_float32(data.train, data.features)
+        data = replace(data, train=data.train.with_dtype(torch.float32))
+        test = test.with_dtype(torch.float32)
+        validation = validation and validation.with_dtype(torch.float32)
     train = data.train.to(exp.device)
     by_number = {i: train.take(torch.from_numpy(part)) for i, part in data.parts.items()}
     is_complete = list(by_number) == list(range(len(by_number)))  # not so at a site
     parties = list(by_number.values()) if is_complete else by_number
-    shape = tuple(train.x.shape[1:])
-    network = make_builder(exp, shape, train.x.dtype, len(data.classes), model)
-    is_factory = exp.model not in ENCODERS and not isinstance(model, nn.Module)
-    check_model(network, is_factory=is_factory)
     shared = None
     if network.standardises:
         shared = mean_and_std(party_moments or map(compute_moments, by_number.values()), shape)
-    validation = data.validation
     return Task(
         build=network.build,
         parties=parties,
-        test=data.test.to(exp.device),
+        test=test.to(exp.device),
         preparation=data.preparation,
         batch_norm=network.batch_norm,
         classes=data.classes,
@@ -343,9 +349,36 @@ def build_task(
     )
 
 
-def make_task(exp: Experiment, data: Dataset | None = None) -> Task:
-    """Build the task of an experiment: read (unless `data` is passed), split, build."""
-    return build_task(exp, split(exp, data or read(exp)))
+def check_fits_float32(train: Examples, names: tuple[str, ...]) -> None:
+    """Check that rounding to float32 changes no feature by more than 1 % of its variation.
+
+    `names` are those of the features, if they have any.
+    """
+    if len(train.y) == 0:
+        return
+    number, mean, squared_deviations = compute_moments(train)
+    std = (squared_deviations / number).sqrt()
+    rounding = mean.abs() * torch.finfo(torch.float32).eps / 2
+    for k in torch.nonzero((std > 0) & (rounding > 0.01 * std)).flatten().tolist():
+        name = f"feature '{names[k]}'" if names else f"feature {k}"
+        raise InputError(
+            f"{name} has mean {mean[k]:g} and standard deviation {std[k]:g}, which float32 cannot "
+            "hold, and the network does not standardise its input; subtract the mean in the data, "
+            "or remove standardise=false"
+        )
+
+
+def make_task(
+    exp: Experiment, data: Dataset | None = None, *, dtype: torch.dtype | None = None
+) -> Task:
+    """Build the task of an experiment: read (unless `data` is passed), split, build.
+
+    `dtype` replaces the type of float samples, for a run that began with another one.
+    """
+    data = data or read(exp)
+    if dtype is not None:
+        data = data.with_dtype(dtype)
+    return build_task(exp, split(exp, data))
 
 
 def check_device(device: str) -> None:
@@ -385,7 +418,8 @@ def make_builder(
             "images and token ids are not standardised"
         )
     standardise = dtype.is_floating_point if exp.standardise is None else exp.standardise
-    input_dtype = torch.float32 if is_pixels(dtype, len(shape)) else dtype
+    becomes_float32 = is_pixels(dtype, len(shape)) or dtype == torch.float64
+    input_dtype = torch.float32 if becomes_float32 else dtype
 
     def build() -> nn.Module:
         network = build_model(
@@ -395,7 +429,7 @@ def make_builder(
             exp.head,
             exp.out_dim,
             dtype=input_dtype,
-            statistics_shape=statistics_shape(shape) if standardise else None,
+            standardise=Standardise(statistics_shape(shape), dtype) if standardise else None,
         )
         return with_memory_format(
             with_dense_parameters(network.to(exp.device)), torch.channels_last

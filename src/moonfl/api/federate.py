@@ -16,7 +16,7 @@ from ..algorithms import MOON, Algorithm
 from ..components import COMPONENTS, build_component
 from ..data.augment import default_preparation
 from ..data.base import Examples, check_names
-from ..data.npz import infer_classes, make_examples
+from ..data.npz import infer_classes, make_examples, with_common_dtype
 from ..errors import InputError, notify, unknown
 from ..experiment import (
     CUSTOM_DATA,
@@ -202,6 +202,7 @@ def _federated_data(
     classes = exp.reading.classes or infer_classes([s.y for s in sets])
     token_ids = _takes_token_ids(model, sets, len(classes))
     parts = [make_examples(f"{s.location}: ", s.x, s.y, classes, integers=token_ids) for s in sets]
+    parts = with_common_dtype(parts)
     train = _concatenate(parts[: len(names)])
     if test_sets and exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these data have one")

@@ -1,6 +1,6 @@
 """The types of a dataset: examples, classes, columns, and options for reading files."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,12 @@ class Examples(NamedTuple):
         rows = rows.to(self.y.device)
         x = self.x.take(rows) if isinstance(self.x, Images) else self.x[rows]
         return Examples(x, self.y[rows])
+
+    def with_dtype(self, dtype: torch.dtype) -> "Examples":
+        """Return the examples with float samples of this dtype; images and token ids stay."""
+        if isinstance(self.x, Images) or not self.x.dtype.is_floating_point:
+            return self
+        return Examples(self.x.to(dtype), self.y)
 
     def to(self, device: str | torch.device) -> "Examples":
         """Return the examples on a device."""
@@ -54,6 +60,11 @@ class Dataset:
     columns: Columns = field(default_factory=dict)  # of train; partition=column uses one of them
     test_columns: Columns = field(default_factory=dict)  # of test, if it has them
     features: tuple[str, ...] = ()  # names of a table's feature columns, in the order of x
+
+    def with_dtype(self, dtype: torch.dtype) -> "Dataset":
+        """Return the dataset with float samples of this dtype; images and token ids stay."""
+        test = None if self.test is None else self.test.with_dtype(dtype)
+        return replace(self, train=self.train.with_dtype(dtype), test=test)
 
 
 def check_names(owner: str, names: tuple[str, ...]) -> None:

@@ -20,6 +20,7 @@ from .locations import check_file
 
 RESERVED = ("x", "y", "x_test", "y_test", "classes")  # arrays that are not columns
 MAX_ITEM = 4096  # bytes of a value in a column
+LARGEST = float(np.finfo(np.float32).max)
 CHANNELS = (1, 3, 4)  # of images: grey, RGB, RGB with opacity
 Array = NDArray[np.generic]
 Arrays = dict[str, Array]
@@ -32,11 +33,12 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     classes = _class_names(path, arrays, reading.classes if reading is not None else ())
     if not classes:
         classes = infer_classes([arrays[f"y{suffix}"] for suffix in suffixes], f"{path}: y")
-    train = _read_part(path, arrays, classes, "")
+    parts = [_read_part(path, arrays, classes, suffix) for suffix in suffixes]
+    train, *tests = with_common_dtype(parts)
     test = None
     test_columns: Arrays = {}
-    if "x_test" in arrays:
-        test = _read_part(path, arrays, classes, "_test")
+    if tests:
+        test = tests[0]
         _check_alike(path, train, test)
         test_columns = {
             name.removesuffix("_test"): values
@@ -238,8 +240,9 @@ def make_examples(
 ) -> Examples:
     """Check x and y and convert them to tensors.
 
-    Images stay bytes; other values become float32, or int64 if `integers` (token ids). Labels
-    become the index of their class. `location` and `suffix` are for error messages.
+    Images stay bytes, and token ids (`integers`) become int64. Other values become float32 if that
+    holds all values of their type, otherwise float64. Labels become the index of their class.
+    `location` and `suffix` are for error messages.
     """
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(y) == 0:
         raise InputError(
@@ -249,6 +252,13 @@ def make_examples(
     labels = _class_indices(f"{location}y{suffix}", y, classes)
     samples = _samples(f"{location}x{suffix}", x, integers)
     return Examples(samples, torch.from_numpy(labels))
+
+
+def with_common_dtype(parts: list[Examples]) -> list[Examples]:
+    """Return the examples with float64 samples if some of them have float64 and others float32."""
+    if not any(part.x.dtype == torch.float64 for part in parts):
+        return parts
+    return [part.with_dtype(torch.float64) for part in parts]
 
 
 def _class_indices(location: str, y: Array, classes: tuple[str, ...]) -> NDArray[np.int64]:
@@ -297,7 +307,7 @@ def _float_labels(location: str, y: Array) -> InputError:
 
 
 def _samples(location: str, x: Array, integers: bool) -> torch.Tensor:
-    """Return the samples as a tensor: uint8 images, int64 token ids, or finite float32 values."""
+    """Return the samples as a tensor: uint8 images, int64 token ids, or finite floats."""
     if x.dtype.kind not in "biuf" or x.size == 0:
         raise InputError(f"{location} must hold integers or floats, got {x.dtype} {list(x.shape)}")
     if x.dtype == np.uint8 and x.ndim == 4:
@@ -307,14 +317,29 @@ def _samples(location: str, x: Array, integers: bool) -> torch.Tensor:
                 "use x.transpose(0, 3, 1, 2)"
             )
         return torch.from_numpy(x.copy())
-    values = torch.from_numpy(x.astype(np.int64 if integers else np.float32))
-    finite = torch.isfinite(values)
-    if not bool(finite.all()):
-        row = int((~finite).flatten(1).any(dim=1).nonzero()[0])
-        raise InputError(
-            f"sample {row} of {location} has NaN or infinite values; correct or remove it"
-        )
-    return values
+    if x.dtype in (np.int64, np.uint64):
+        _check_rows(location, x, _is_exact(x), "integers beyond 2^53, which a float cannot hold")
+    if integers:
+        return torch.from_numpy(x.astype(np.int64))
+    dtype = np.float32 if np.can_cast(x.dtype, np.float32) else np.float64
+    values = x.astype(dtype)
+    _check_rows(location, x, np.isfinite(values), "NaN or infinite values")
+    _check_rows(location, x, np.abs(values) <= LARGEST, "values that are too large for float32")
+    return torch.from_numpy(values)
+
+
+def _is_exact(x: Array) -> NDArray[np.bool_]:
+    """Return which integers are at most 2^53 in size, so that float64 holds them."""
+    if x.dtype == np.uint64:
+        return np.less_equal(x, np.uint64(2**53))
+    return np.less_equal(x, 2**53) & np.greater_equal(x, -(2**53))
+
+
+def _check_rows(location: str, x: Array, valid: NDArray[np.bool_], problem: str) -> None:
+    """Raise an InputError that names the first sample with a value that is not valid."""
+    if not valid.all():
+        row = int(np.flatnonzero(~valid.reshape(len(x), -1).all(axis=1))[0])
+        raise InputError(f"sample {row} of {location} has {problem}; correct or remove it")
 
 
 def describe_samples(examples: Examples) -> str:

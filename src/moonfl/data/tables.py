@@ -223,10 +223,10 @@ def _examples(table: Table, features: list[str], label: str, classes: tuple[str,
     return Examples(torch.from_numpy(x), y)
 
 
-def _floats(table: Table, features: list[str]) -> NDArray[np.float32]:
+def _floats(table: Table, features: list[str]) -> NDArray[np.float64]:
     """Return the features of all rows; a cell that is not a finite float is an InputError."""
     positions = [table.header[name] for name in features]
-    x = np.empty((len(table.rows), len(features)), dtype=np.float32)
+    x = np.empty((len(table.rows), len(features)))
     for i, row in enumerate(table.rows):
         cells = [row[k] for k in positions]
         try:
@@ -241,7 +241,7 @@ def _wrong_cell(table: Table, row: int, features: list[str], cells: list[str]) -
     wrong = [k for k, text in enumerate(cells) if not _is_number(text)]
     name = features[wrong[0]]
     text = cells[wrong[0]].strip()
-    problem = f"'{text}', not a number that float32 can hold" if text else "empty"
+    problem = f"'{text}', not a number that a float can hold" if text else "empty"
     return InputError(
         f"{table.path}, line {table.lines[row]}: column '{name}' is {problem}; correct it, "
         f"or leave the column out with ignore={name}"
@@ -249,15 +249,21 @@ def _wrong_cell(table: Table, row: int, features: list[str], cells: list[str]) -
 
 
 def _number(text: str) -> float:
-    """Return the value of a cell; what is not a number in the range of float32 is a ValueError."""
+    """Return the value of a cell.
+
+    What is not a number, exceeds float32, or is an integer beyond 2^53 is a ValueError.
+    """
     value = parse_float(text)
-    if not abs(value) <= LARGEST:
-        raise ValueError(f"{text} is not finite in float32")
+    if abs(value) < 2**53:
+        return value
+    is_integer = text.strip().lstrip("+-").isdigit()
+    if not abs(value) <= LARGEST or (is_integer and abs(int(text)) > 2**53):
+        raise ValueError(f"{text} cannot be held")
     return value
 
 
 def _is_number(text: str) -> bool:
-    """Return True if the text is a number that float32 can hold."""
+    """Return True if the text is a number that a float can hold."""
     try:
         _number(text)
     except ValueError:
