@@ -76,9 +76,22 @@ def quoted(path: object) -> str:
     return shlex.quote(str(path))
 
 
+def printable(text: str) -> str:
+    """Return a text whose unprintable characters, except line breaks, are escaped as in \\x1b."""
+    return "".join(
+        character
+        if character.isprintable() or character in "\n\t"
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
 def notify(message: str) -> None:
-    """Print a line to stderr. A closed stderr is ignored, so that it never stops a run."""
+    """Print a message to stderr. A closed stderr is ignored, so that it never stops a run.
+
+    A message may quote a name or a cell, so characters that control a terminal are escaped.
+    """
     if sys.stderr is None:  # Python was started without it
         return
     with contextlib.suppress(OSError, ValueError):  # a closed pipe, terminal or stream
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)

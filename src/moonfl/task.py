@@ -204,7 +204,7 @@ def read(exp: Experiment) -> Dataset:
 
 
 def make_partition(exp: Experiment, data: Dataset) -> Partition:
-    """Split the training samples of a dataset among the parties."""
+    """Split the training samples of a dataset among the parties, whose names are checked."""
     request = PartitionRequest(
         labels=data.train.y.cpu().numpy(),
         parties=exp.parties,
@@ -215,13 +215,14 @@ def make_partition(exp: Experiment, data: Dataset) -> Partition:
         column=exp.column,
         dataset=exp.dataset,
     )
-    return partition_samples(exp.partition, request)
+    partition = partition_samples(exp.partition, request)
+    check_names("a party", partition.names)
+    return partition
 
 
 def split(exp: Experiment, data: Dataset) -> FederatedData:
     """Partition a dataset among parties and hold samples out."""
     partition = make_partition(exp, data)
-    check_names("a party", partition.names)
     test_party = None
     if exp.column is not None and exp.column in data.test_columns:
         location = f"column '{exp.column}' of the test set"

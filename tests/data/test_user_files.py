@@ -568,6 +568,40 @@ def test_a_test_set_with_the_column_of_parties_is_evaluated_by_party(tmp_path: P
     assert make_task(experiment(words)).test_party.tolist() == [1, 1]
 
 
+ESCAPE = "\x1b]0;hacked\x07"
+
+
+@pytest.mark.parametrize("words", [["label=label", "column=site"], ["label=site", "ignore=label"]])
+@pytest.mark.parametrize("command", ["partition", "run"])
+def test_no_command_prints_an_escape_sequence_of_a_name(
+    command: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such a sequence can retitle a terminal, or hide and fake its output."""
+    rows = "".join(f"{k},{'A' if k % 2 else ESCAPE},{'xy'[k // 2 % 2]}\n" for k in range(40))
+    path = write(tmp_path / "t.csv", f"age,site,label\n{rows}")
+    out = ["--out", str(tmp_path / "out.png")]
+    extra = [] if "column=site" in words else ["parties=2"]
+    assert main([command, "dataset=csv", f"data_dir={path}", *words, *extra, *out]) == 2
+    printed = "".join(capsys.readouterr())
+    assert "names must be printable" in printed
+    assert "\x1b" not in printed
+
+
+def test_an_error_that_quotes_a_file_does_not_print_its_escape_sequences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in (
+        f"{ESCAPE},label\n1,a\n",
+        f"age,outcome{ESCAPE}\n1,a\n",
+        f"age,label\n{ESCAPE},a\n",
+    ):
+        path = write(tmp_path / "t.csv", text)
+        assert main(["partition", "dataset=csv", f"data_dir={path}"]) == 2
+        message = capsys.readouterr().err
+        assert "\x1b" not in message
+        assert "\\x1b]0;hacked" in message
+
+
 def test_unprintable_and_repeated_names_are_refused(tmp_path: Path) -> None:
     rows = 'age,site,label\n1,A,x\n2,"B\n\x1b[31m",y\n3,A,y\n'
     with pytest.raises(InputError, match=r"a party has the name 'B\\n\\x1b\[31m'"):

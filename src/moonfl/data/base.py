@@ -1,5 +1,6 @@
 """The types of a dataset: examples, classes, columns, and options for reading files."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -61,6 +62,11 @@ class Dataset:
     test_columns: Columns = field(default_factory=dict)  # of test, if it has them
     features: tuple[str, ...] = ()  # names of a table's feature columns, in the order of x
 
+    def __post_init__(self) -> None:
+        check_names("a class", self.classes)
+        check_names("a column", self.features)
+        check_names("a column", tuple(self.columns))
+
     def with_dtype(self, dtype: torch.dtype) -> "Dataset":
         """Return the dataset with float samples of this dtype; images and token ids stay."""
         test = None if self.test is None else self.test.with_dtype(dtype)
@@ -77,10 +83,8 @@ def check_names(owner: str, names: tuple[str, ...]) -> None:
             raise InputError(
                 f"{owner} has the name {name!r}: names must be printable and on one line"
             )
-    if len(set(names)) == len(names):
-        return
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise InputError(
                 f"{owner} has the name '{name}', and so has another; names must differ"
             )
