@@ -5,8 +5,9 @@ takes all of it. `moonfl.federate`, a Flower site and the Flower server start wi
 already split by party (FederatedData).
 """
 
+import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -23,8 +24,15 @@ from .data.datasets import load
 from .data.images import Images
 from .data.locations import directory
 from .data.moments import Moments, compute_moments, mean_and_std, statistics_shape
-from .data.partition import Index, Partition, PartitionRequest, partition_samples, split_off
-from .errors import InputError, first_line, unknown
+from .data.partition import (
+    Index,
+    Partition,
+    PartitionRequest,
+    choose_groups,
+    partition_samples,
+    split_off,
+)
+from .errors import InputError, first_line, notify, unknown
 from .experiment import HOLDOUT, Experiment
 from .metrics import Score, Tally, score, tally, total
 from .models.base import (
@@ -58,6 +66,7 @@ class FederatedData:
     names: tuple[str, ...] = ()  # of the parties, if they have any
     features: tuple[str, ...] = ()  # column names of a table, in their order in x
     note: str = ""  # about the partition, for the user
+    groups: Index | None = None  # of each sample in `train`; a group is held out as a whole
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,27 @@ class Task:
         by_number = self.parties.values() if isinstance(self.parties, Mapping) else self.parties
         return list(by_number)
 
+    @functools.cached_property
+    def duplicates(self) -> dict[str, int]:
+        """Return how many samples of each held-out set are identical to a training sample."""
+        training: set[int] = set()
+        for examples in self._party_list():
+            training.update(sample_hashes(examples))
+        counts = {}
+        for name, examples in self.held_out.items():
+            counts[name] = sum(value in training for value in sample_hashes(examples))
+        return counts
+
+    def notify_duplicates(self) -> None:
+        """Print how many held-out samples are identical to training samples, if there are any."""
+        for name, count in self.duplicates.items():
+            if count > 0:
+                notify(
+                    f"moonfl: {count} of {len(self.held_out[name].y)} {name} samples are identical "
+                    "to training samples, so accuracy may be too high; holdout_by=COLUMN (groups= "
+                    "in moonfl.federate) keeps samples that belong together on one side"
+                )
+
     def partition_record(self) -> PartitionRecord:
         """Return which party has which samples, and a hash that detects changed data."""
         parties = [self.parties[i] for i in range(len(self.parties))]
@@ -162,6 +192,7 @@ class Task:
             shape=list(first.shape[1:]),
             dtype=str(first.dtype).removeprefix("torch."),
             sha256=hash_examples(*parties, *self.held_out.values()),
+            duplicates=self.duplicates,
         )
 
     def blueprint(self) -> Blueprint:
@@ -183,6 +214,17 @@ class Task:
         labels = examples.y.cpu().numpy()
         counts: list[int] = np.bincount(labels, minlength=len(self.classes)).tolist()
         return counts
+
+
+def sample_hashes(examples: Examples) -> Iterator[int]:
+    """Yield a hash of each sample, without its label. It differs between processes."""
+    x = examples.x
+    if isinstance(x, Images):
+        yield from map(hash, x.contents())
+        return
+    for rows in x.cpu().flatten(1).split(EVALUATION_BATCH):
+        for row in rows.numpy():
+            yield hash(row.tobytes())
 
 
 def hash_examples(*sets: Examples) -> str:
@@ -208,7 +250,7 @@ def make_partition(exp: Experiment, data: Dataset) -> Partition:
     request = PartitionRequest(
         labels=data.train.y.cpu().numpy(),
         parties=exp.parties,
-        columns=data.columns,
+        columns={key: data.columns[key] for key in data.columns if key != exp.holdout_by},
         beta=exp.beta,
         seed=exp.partition_seed,
         min_samples=exp.min_samples,
@@ -237,10 +279,23 @@ def split(exp: Experiment, data: Dataset) -> FederatedData:
         names=partition.names,
         features=data.features,
         note=partition.note,
+        groups=sample_groups(exp, data),
     )
     if data.test is not None and exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these data have one")
     return hold_out(federated, test=exp.holdout or HOLDOUT, validation=exp.validation)
+
+
+def sample_groups(exp: Experiment, data: Dataset) -> Index | None:
+    """Return the group of each training sample, if holdout_by is set."""
+    column = exp.holdout_by
+    if column is None:
+        return None
+    if column not in data.columns:
+        columns = data.columns or ["none: these data have no columns"]
+        raise unknown("column for holdout_by", column, columns)
+    groups: Index = np.unique(data.columns[column], return_inverse=True)[1]
+    return groups
 
 
 def owners(values: NDArray[np.generic], names: tuple[str, ...], location: str) -> Tensor:
@@ -257,34 +312,50 @@ def hold_out(
 ) -> FederatedData:
     """Hold out a share of each party's samples, for a test set if there is none and for validation.
 
-    If no sample can be held out, that is an error where it is `required`.
+    If the data have groups, these are held out as a whole: a share of each party's groups. If no
+    sample can be held out, that is an error where it is `required`.
     """
+    if data.groups is not None and data.test is not None and validation is None:
+        raise InputError(
+            "holdout_by is for samples that are held out; these data have a test set, and "
+            "validation=SHARE is not set"
+        )
+    kind = "samples" if data.groups is None else "groups (holdout_by)"
     if data.test is None:
-        parts, rows, party = _split_off(data.parts, test, "holdout")
+        parts, rows, party = _split_off(data, test, "holdout")
         if required and len(rows) == 0:
-            raise too_few_samples(test, "holdout=SHARE")
+            raise too_few_samples(test, "holdout=SHARE", kind)
         data = replace(data, parts=parts, test=data.train.take(rows), test_party=party)
     if validation is not None:
-        parts, rows, _ = _split_off(data.parts, validation, "validation")
+        parts, rows, _ = _split_off(data, validation, "validation")
         if required and len(rows) == 0:
-            raise too_few_samples(validation, "validation=SHARE")
+            raise too_few_samples(validation, "validation=SHARE", kind)
         examples = data.train.take(rows) if len(rows) > 0 else None
         data = replace(data, parts=parts, validation=examples)
     return data
 
 
 def _split_off(
-    parts: Mapping[int, Index], share: float, purpose: seeds.Purpose
+    data: FederatedData, share: float, purpose: seeds.Purpose
 ) -> tuple[dict[int, Index], Tensor, Tensor]:
-    """Split off a share of every party's samples.
+    """Split off a share of every party's samples, or of its groups.
 
     Return the remaining indices per party, the held-out indices, and the owner of each of them.
     """
     remaining = {}
     held_out = []
     party = []
-    for i, part in parts.items():
-        remaining[i], rows = split_off(part, share, seeds.rng(0, purpose, 0, i))
+    is_chosen = None
+    if data.groups is not None:
+        groups = choose_groups(
+            data.parts, data.groups, share, lambda i: seeds.rng(0, purpose, 0, i)
+        )
+        is_chosen = np.isin(data.groups, sorted(groups))
+    for i, part in data.parts.items():
+        if is_chosen is None:
+            remaining[i], rows = split_off(part, share, seeds.rng(0, purpose, 0, i))
+        else:
+            remaining[i], rows = part[~is_chosen[part]], part[is_chosen[part]]
         held_out.append(rows)
         party.append(np.full(len(rows), i))
     return (
@@ -294,10 +365,10 @@ def _split_off(
     )
 
 
-def too_few_samples(share: float, key: str) -> InputError:
-    """Return the error for parties that are too small to hold samples out."""
+def too_few_samples(share: float, key: str, kind: str) -> InputError:
+    """Return the error for parties that are too small to hold samples or groups out."""
     return InputError(
-        f"no party has enough samples to hold out a share of {share:g}; increase {key}"
+        f"no party has enough {kind} to hold out a share of {share:g}; increase {key}"
     )
 
 

@@ -121,6 +121,7 @@ def start_run(
     task = task or make_task(experiment)
     exp = with_party_count(experiment, task)
     task.check_images()
+    task.notify_duplicates()
     with contextlib.ExitStack() as stack:
         directory = None
         if out is not None:

@@ -47,6 +47,7 @@ class Reading:
     column: str | None = None  # the column whose values are the parties
     ignore: tuple[str, ...] = ()  # columns that are not features
     classes: tuple[str, ...] = ()  # names of all classes, if the files may lack some
+    holdout_by: str | None = None  # the column whose groups are held out as a whole
     image_size: int | None = None  # side in pixels to which images are resized
 
 

@@ -133,7 +133,7 @@ def _load_arrays(path: Path, content: NpzFile, reading: Reading) -> Arrays:
         shape, dtype = _read_header(archive, name)
         if shape in lengths and dtype.kind not in "OV" and dtype.itemsize <= MAX_ITEM:
             arrays[name] = _load_array(path, content, name)
-        elif name == reading.column:
+        elif name in (reading.column, reading.holdout_by):
             raise InputError(
                 f"{path}: '{name}' is {dtype} {list(shape)}; a column needs one number or string "
                 f"of at most {MAX_ITEM} bytes for each of the {len(arrays['y'])} samples"

@@ -50,10 +50,13 @@ def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
     party_column = reading.column if reading.column in train_table.header else None
     if reading.column is not None and party_column is None and not one_party:
         raise unknown(f"column of {train_table.path}", reading.column, train_table.header)
-    features = _feature_names(tables, {reading.label, party_column, *reading.ignore})
+    if reading.holdout_by is not None and reading.holdout_by not in train_table.header:
+        raise unknown(f"column of {train_table.path}", reading.holdout_by, train_table.header)
+    names = [name for name in (party_column, reading.holdout_by) if name is not None]
+    features = _feature_names(tables, {reading.label, *names, *reading.ignore})
     classes = reading.classes or class_names(tables, reading.label)
     examples = [_examples(table, features, reading.label, classes) for table in tables]
-    columns = [_party_column(table, party_column) for table in tables]
+    columns = [_columns(table, names) for table in tables]
     has_test = len(tables) > 1
     return Dataset(
         train=examples[0],
@@ -82,7 +85,7 @@ def _read_tables(path: Path, reading: Reading) -> list[Table]:
     return tables
 
 
-def _feature_names(tables: list[Table], excluded: set[str | None]) -> list[str]:
+def _feature_names(tables: list[Table], excluded: set[str]) -> list[str]:
     """Return the columns of the training table that are features; every table must have them."""
     train_table = tables[0]
     features = [name for name in train_table.header if name not in excluded]
@@ -98,11 +101,9 @@ def _feature_names(tables: list[Table], excluded: set[str | None]) -> list[str]:
     return features
 
 
-def _party_column(table: Table, name: str | None) -> dict[str, NDArray[np.generic]]:
-    """Return the column of parties by its name; {} if the table does not have it."""
-    if name is None or name not in table.header:
-        return {}
-    return {name: np.array(_non_empty(table, name))}
+def _columns(table: Table, names: list[str]) -> dict[str, NDArray[np.generic]]:
+    """Return those of the columns of parties and groups that the table has."""
+    return {name: np.array(_non_empty(table, name)) for name in names if name in table.header}
 
 
 def read_table(path: Path, reading: Reading) -> Table:

@@ -109,6 +109,7 @@ def describe(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     """Describe the site and its data: sizes, names and a hash, but no samples."""
     task = site.task
     task.check_images()
+    task.notify_duplicates()
     examples = task.parties[site.party]
     record = schema.SiteRecord(
         party=site.party,
