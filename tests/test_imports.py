@@ -6,7 +6,8 @@ from pathlib import Path
 import moonfl
 
 LAYERS = [
-    {"errors", "registry", "runs.schema", "seeds", "settings", "tree", "types"},
+    {"errors", "numerics", "registry", "seeds", "settings", "tree", "types"}
+    | {"runs.index", "runs.schema"},
     {"kernels"},
     {"algorithms", "data", "models", "server_optimizers"},
     {"aggregation", "experiment", "metrics", "presets", "trained_model"},

@@ -18,6 +18,7 @@ from .data.partition import check_kind
 from .errors import InputError, notify, unknown
 from .models.encoders import ENCODERS
 from .registry import find, name_of
+from .runs.index import read_file
 from .server_optimizers import SERVERS, Average, ServerOptimizer
 from .settings import RENAMED, setting
 
@@ -377,10 +378,9 @@ def from_toml(path: Path, changes: dict[str, str] | None = None) -> Experiment:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file."""
+    content = read_file(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, excessive nesting
         raise InputError(f"{path} is not TOML: {error}") from None
 

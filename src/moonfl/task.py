@@ -35,6 +35,7 @@ from .models.base import (
     with_memory_format,
 )
 from .models.encoders import ENCODERS, ModelSource, build_model
+from .numerics import standard_settings
 from .runs.schema import PartitionRecord
 from .trained_model import SAMPLES, Blueprint
 from .types import Batch, Params
@@ -288,6 +289,7 @@ def too_few_samples(share: float, key: str) -> InputError:
     )
 
 
+@standard_settings()
 def build_task(
     exp: Experiment,
     data: FederatedData,
@@ -332,6 +334,7 @@ def build_task(
     )
 
 
+@standard_settings()
 def make_task(exp: Experiment, data: Dataset | None = None) -> Task:
     """Build the task of an experiment: read (unless `data` is passed), split, build."""
     return build_task(exp, split(exp, data or read(exp)))

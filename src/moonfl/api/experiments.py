@@ -9,10 +9,10 @@ from ..engines import Engine, check_workers, make_engine
 from ..errors import InputError, notify
 from ..experiment import Experiment
 from ..federation import run as run_federation
+from ..numerics import standard_settings
 from ..runs import checkpoint
 from ..runs.checkpoint import Checkpoint
 from ..runs.directory import (
-    CHECKPOINT,
     check_data,
     finish_replacement,
     is_run_over_sites,
@@ -24,6 +24,7 @@ from ..runs.directory import (
     roll_back,
     update_versions,
 )
+from ..runs.index import CHECKPOINT
 from ..runs.recorder import Recorder, Result, Watch, ignore, implementation_choices
 from ..runs.states import States
 from ..runs.stopping import is_finished
@@ -105,6 +106,7 @@ def resume(
         )
 
 
+@standard_settings()
 def start_run(
     experiment: Experiment,
     out: str | Path | None = None,
@@ -133,6 +135,7 @@ def start_run(
         return _train(recorder, options, None)
 
 
+@standard_settings()
 def resume_run(
     directory: str | Path,
     *,

@@ -29,6 +29,7 @@ from ..experiment import (
 )
 from ..models.base import Model, probe, uses_fractions
 from ..models.encoders import ModelSource, make_encoder
+from ..numerics import standard_settings
 from ..runs.directory import holds_run, is_being_replaced, read_experiment
 from ..runs.recorder import Result, Watch, ignore
 from ..settings import RENAMED
@@ -68,6 +69,7 @@ HINTS = Hints(
 )
 
 
+@standard_settings()
 def federate(
     model: ModelSource,
     parties: Parties,

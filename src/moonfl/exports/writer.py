@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..api.recovery import Hints, recovery_hints
 from ..errors import InputError
+from ..numerics import standard_settings
 from ..runs.files import sync, writing
 from ..runs.recorder import Result
 from .artifact import PROGRAM, README, WEIGHTS, readme
@@ -39,6 +40,7 @@ class Exported(NamedTuple):
     difference: float  # largest difference of z and logits, relative to the largest value
 
 
+@standard_settings()
 def export(
     run: Result | str | Path,
     out: str | Path | None = None,

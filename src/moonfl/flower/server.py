@@ -23,8 +23,10 @@ from ..data.datasets import preparation_of
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
 from ..experiment import Experiment, fingerprint, from_toml
+from ..numerics import standard_settings
 from ..runs import schema
-from ..runs.directory import PARTITION, read_experiment
+from ..runs.directory import read_experiment
+from ..runs.index import PARTITION
 from ..runs.recorder import Result, Watch
 from ..runs.states import States
 from ..runs.summary import summarise_result
@@ -120,6 +122,7 @@ def site_app(experiment: Path) -> ClientApp:
     return client_app(make_site)
 
 
+@standard_settings()
 def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> Result:
     """Run an experiment over all sites, or resume a run with those that are connected."""
     rules = check_config(exp, config)

@@ -20,8 +20,9 @@ from ..report.partition import heat_map
 from ..report.rendering import Picture
 from ..report.runs import Run, read_run
 from ..report.tables import Table, csv_text, markdown, plain_text
-from ..runs.directory import DIVERGED, SETTINGS, is_being_replaced
+from ..runs.directory import DIVERGED, is_being_replaced
 from ..runs.files import atomic, write_atomically
+from ..runs.index import SETTINGS
 from ..task import make_partition
 from . import figures, tables
 from .options import (

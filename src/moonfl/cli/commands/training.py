@@ -12,7 +12,8 @@ from ...data.datasets import locate, source
 from ...data.locations import directory
 from ...errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted
 from ...experiment import Experiment
-from ...runs.directory import SETTINGS, is_run_over_sites, read_experiment
+from ...runs.directory import is_run_over_sites, read_experiment
+from ...runs.index import SETTINGS
 from ...runs.recorder import Result, implementation_choices
 from ...runs.summary import summarise_result
 from ...task import make_task, with_party_count
