@@ -4,11 +4,13 @@ import dataclasses
 import hashlib
 import tomllib
 import warnings
+from collections.abc import Collection
 from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import tomli_w
+from torch import nn
 
 from . import settings
 from .algorithms import ALGORITHMS, MOON, Algorithm
@@ -17,11 +19,12 @@ from .data.datasets import source
 from .data.partition import check_kind
 from .errors import InputError, notify, unknown
 from .models.encoders import ENCODERS
-from .registry import find, name_of
+from .registry import find, find_loaded, name_of, origin
 from .runs.index import read_file
 from .server_optimizers import SERVERS, Average, ServerOptimizer
 from .settings import RENAMED, setting
 
+Trust = bool | Collection[str]  # whether code that a file names may be executed, or which names
 PARTS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "server": SERVERS}
 BASES: dict[str, type] = {"algorithm": Algorithm, "server": ServerOptimizer}
 CUSTOM_MODEL = "own"  # model= of a run whose model was passed to moonfl.federate
@@ -367,13 +370,54 @@ def to_toml(exp: Experiment, notes: dict[str, dict[str, str]] | None = None) -> 
     return tomli_w.dumps(to_dict(exp) | (notes or {}))
 
 
-def from_toml(path: Path, changes: dict[str, str] | None = None) -> Experiment:
-    """Read an experiment from a TOML file, with some values changed."""
+def from_toml(
+    path: Path, changes: dict[str, str] | None = None, trust: Trust = False
+) -> Experiment:
+    """Read an experiment from a TOML file, with some values changed.
+
+    Code that only the file names is executed if it is trusted.
+    """
     values = read_toml(path) | (changes or {})
+    check_trust(path, values, trust)
     try:
         return from_dict(values)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def check_trust(path: Path, values: dict[str, Any], trust: Trust) -> None:
+    """Refuse code of others than moonfl that a file names, unless it is trusted or loaded."""
+    if trust is True:
+        return
+    trusted = trust or ()
+    for key, name in user_code(values).items():
+        if name not in trusted and not is_loaded(key, name):
+            raise InputError(
+                f"{path} names code that is not part of moonfl and would be executed: "
+                f"{key}={name}, from {origin(name)}. Read it; if you trust it, add --trust "
+                "(trust=True)"
+            )
+
+
+def user_code(values: dict[str, Any]) -> dict[str, str]:
+    """Return the settings, as plain values, that are dotted paths of code."""
+    names = {"model": values.get("model")}
+    for part in PARTS:
+        table = values.get(part)
+        names[part] = table.get("name") if isinstance(table, dict) else table
+    return {key: name for key, name in names.items() if isinstance(name, str) and ":" in name}
+
+
+def is_loaded(key: str, name: str) -> bool:
+    """Return True for a class of the right kind that this process has already imported.
+
+    A function is not accepted, except from the script that is running: it would be called.
+    """
+    target = find_loaded(name)
+    base = BASES.get(key, nn.Module)
+    if isinstance(target, type):
+        return issubclass(target, base)
+    return callable(target) and getattr(target, "__module__", None) == "__main__"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -26,6 +26,8 @@ from ..experiment import (
     find_part,
     fingerprint,
     rename_keys,
+    to_dict,
+    user_code,
 )
 from ..models.base import Model, probe, uses_fractions
 from ..models.encoders import ModelSource, make_encoder
@@ -113,7 +115,8 @@ def federate(
     data = _federated_data(model, names, party_sets, test, exp)
     task = build_task(exp, data, model=model)
     _notify_if_classifier(model, task)
-    options = Options(workers=workers, state_memory=state_memory, watch=watch)
+    trusted = tuple(user_code(to_dict(exp)).values())  # the caller passed them
+    options = Options(workers=workers, state_memory=state_memory, watch=watch, trust=trusted)
     with recovery_hints(HINTS, out):
         if resume and out is not None and _holds_run(Path(out)):
             return _resume(Path(out), exp, task, options, previous=previous)
@@ -136,7 +139,7 @@ def _holds_run(out: Path) -> bool:
 
 def _resume(out: Path, exp: Experiment, task: Task, options: Options, *, previous: bool) -> Result:
     """Resume the run in `out` if it has the same settings."""
-    if fingerprint(read_experiment(out)) != fingerprint(exp):
+    if fingerprint(read_experiment(out, trust=options.trust)) != fingerprint(exp):
         raise InputError(
             f"{out} holds a run with other settings; choose another out, or pass force=True "
             "instead of resume=True to replace it"

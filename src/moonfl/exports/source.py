@@ -24,9 +24,11 @@ from .weights import parse_dtype
 SampleType = tuple[tuple[int, ...], torch.dtype]  # shape and dtype of a stored sample
 
 
-def from_directory(run: Path, party: int | None, best: bool, data_dir: str | None) -> Artifact:
+def from_directory(
+    run: Path, party: int | None, best: bool, data_dir: str | None, *, trust: bool
+) -> Artifact:
     """Return a model from the newest checkpoint of a run directory."""
-    exp = read_experiment(run, device="cpu")
+    exp = read_experiment(run, device="cpu", trust=trust)
     if exp.model == CUSTOM_MODEL:
         raise InputError(
             f"the model of {run} was passed as a Python object, which the directory does not "

@@ -18,7 +18,7 @@ from pathlib import Path
 import tomli_w
 
 from ..errors import DamagedRunError, DivergenceError, InputError, RunExistsError
-from ..experiment import Experiment, check_resumable, from_toml, read_toml, to_toml
+from ..experiment import Experiment, Trust, check_resumable, from_toml, read_toml, to_toml
 from ..kernels import in_use
 from ..task import Task
 from ..types import Params
@@ -43,14 +43,17 @@ def versions() -> dict[str, str]:
     }
 
 
-def read_experiment(directory: Path, device: str | None = None) -> Experiment:
-    """Read the experiment of a run directory; `device` replaces the one it was trained on."""
+def read_experiment(directory: Path, device: str | None = None, trust: Trust = False) -> Experiment:
+    """Read the experiment of a run directory; `device` replaces the one it was trained on.
+
+    Code that only the directory names is executed if it is trusted.
+    """
     if is_being_replaced(directory) and not (directory / SETTINGS).exists():
         with locked(directory):
             finish_replacement(directory)
     if not (directory / SETTINGS).exists():
         raise InputError(f"{directory} holds no run: it has no {SETTINGS}")
-    return from_toml(directory / SETTINGS, {"device": device} if device else None)
+    return from_toml(directory / SETTINGS, {"device": device} if device else None, trust)
 
 
 @contextlib.contextmanager
