@@ -15,6 +15,7 @@ from moonfl.report.statistics import mean_std, reach_target, rounds_and_bytes
 from moonfl.report.tables import (
     Column,
     Interval,
+    Markdown,
     Table,
     byte_size,
     integer,
@@ -78,7 +79,7 @@ def table1(stored: dict[str, Run]) -> Table:
 
 def commands(entries: list[Entry], runs: tables.Runs) -> list[str]:
     """Return the command that gives each row."""
-    return [f"`{command(entry.trials[tables.best(entry, runs)])}`" for entry in entries]
+    return [Markdown(f"`{command(entry.trials[tables.best(entry, runs)])}`") for entry in entries]
 
 
 def add_columns(table: Table, columns: Mapping[Column, Sequence[object]]) -> Table:
@@ -246,7 +247,9 @@ def seconds(quiet: dict[str, Run]) -> Table:
     entries = [entry for entry in entries if entry.trials[""] in runs]
     seeds = len({run.seed for run in quiet.values()})
     words = f"moonfl reproduce time --dataset {DATASET} --seeds {seeds} --rounds {rounds}"
-    title = f"{target.reference}: {target.title}; from `{words}` on two otherwise idle cores"
+    title = Markdown(
+        f"{target.reference}: {target.title}; from `{words}` on two otherwise idle cores"
+    )
     (table,) = tables.tables(target, "time", title, entries, runs, small=False)
     return table
 
@@ -260,7 +263,7 @@ def all_runs(stored: dict[str, Run]) -> Table:
         sent = sum(record.get("bytes_up", 0) for record in run.rounds)
         rows.append(
             (
-                f"`{command(experiment_of(run))}`",
+                Markdown(f"`{command(experiment_of(run))}`"),
                 accuracies[-1],
                 max(accuracies),
                 cpu_seconds / 60,

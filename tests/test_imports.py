@@ -6,7 +6,8 @@ from pathlib import Path
 import moonfl
 
 LAYERS = [
-    {"errors", "overview", "registry", "runs.schema", "seeds", "settings", "tree", "types"},
+    {"errors", "numerics", "overview", "registry", "seeds", "settings", "tree", "types"}
+    | {"runs.index", "runs.schema"},
     {"kernels"},
     {"algorithms", "data", "models", "server_optimizers"},
     {"aggregation", "components", "experiment", "metrics", "presets", "trained_model"},

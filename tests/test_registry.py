@@ -2,11 +2,15 @@
 
 import contextlib
 import importlib
-from dataclasses import dataclass, field
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
+import tomli_w
 
 import moonfl
 from helpers.custom import SETTINGS, custom_experiment
@@ -22,13 +26,13 @@ def test_custom_method_and_model_by_dotted_path(
     """Results are bit-identical with and without workers, and after a resume."""
     words = [*SETTINGS, "parties=3", "epochs=1", "rounds=2"]
     assert main(["run", *words, "--out", "run", "--workers", "2"]) == 0, capsys.readouterr().err
-    assert main(["resume", "run"]) == 0
+    assert main(["resume", "run", "--trust"]) == 0
     assert main(["report", "run", "--out", "report"]) == 0
-    exp = from_toml(Path("run/experiment.toml"))
+    exp = from_toml(Path("run/experiment.toml"), trust=True)
     assert exp.algorithm.lam == 0.5
     alone = moonfl.run(exp, workers=1)
     assert alone.models["global"]["encoder.1.weight"].shape == (7, 64)
-    assert same(alone.models, moonfl.resume("run").models)
+    assert same(alone.models, moonfl.resume("run", trust=True).models)
     plain = moonfl.run(override(exp, ["server=average"]), workers=1)
     assert not same(alone.models, plain.models)
 
@@ -44,7 +48,74 @@ def test_a_class_variable_is_not_a_setting(module: Path) -> None:
 def test_a_dotted_path_survives_the_file(module: Path) -> None:
     exp = custom_experiment()
     Path("e.toml").write_text(to_toml(exp))
-    assert from_toml(Path("e.toml")) == exp
+    assert from_toml(Path("e.toml"), trust=True) == exp
+
+
+HOSTILE = """
+from pathlib import Path
+
+Path({marker!r}).touch()
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [("algorithm", "evil:Method"), ("server", "evil:Server"), ("model", "evil:network")],
+)
+def test_code_that_only_a_file_names_is_not_executed(
+    key: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    exp = replace(Experiment(parties=2, rounds=1, epochs=1), dataset="digits")
+    moonfl.run(exp, tmp_path / "run", workers=1)
+    monkeypatch.chdir(tmp_path / "run")
+    marker = tmp_path / "executed"
+    Path("evil.py").write_text(HOSTILE.format(marker=str(marker)))
+    values = tomllib.loads(Path("experiment.toml").read_text())
+    values[key] = name if key == "model" else {"name": name}
+    Path("experiment.toml").write_text(tomli_w.dumps(values))
+    origin = f"{key}={name}, from {Path('evil.py').resolve()}"
+    commands = (
+        ["resume", "."],
+        ["export", "."],
+        ["run", "experiment.toml"],
+        ["partition", "experiment.toml"],
+        ["flower", "simulate", "experiment.toml"],
+        ["flower", "init", "deployment", "experiment.toml", "--sites", "2"],
+    )
+    for command in commands:
+        assert main(command) == 2
+        err = capsys.readouterr().err
+        assert origin in err
+        assert "if you trust it, add --trust (trust=True)" in err
+    for function in (moonfl.resume, moonfl.export):
+        with pytest.raises(moonfl.InputError, match="not part of moonfl"):
+            function(".")
+    main(["report", ".", "--out", "report"])
+    main(["compare", "."])
+    assert not marker.exists()
+    main(["resume", ".", "--trust"])
+    assert marker.exists()
+    monkeypatch.delitem(sys.modules, "evil")
+
+
+def test_a_function_of_a_loaded_module_is_not_called(tmp_path: Path) -> None:
+    """An algorithm that is already imported is accepted; any function would be a model."""
+    path = tmp_path / "e.toml"
+    path.write_text('model = "os:abort"')
+    with pytest.raises(moonfl.InputError, match="model=os:abort"):
+        from_toml(path)
+    path.write_text(f'algorithm = "{__name__}:Optional"')
+    assert from_toml(path) == Experiment(algorithm=Optional())
+
+
+def test_the_current_folder_is_searched_for_named_code_only(tmp_path: Path) -> None:
+    """A library's optional dependency must not be imported from a folder of somebody else."""
+    program = (
+        "import sys; from moonfl.cli import main; sys.path = [p for p in sys.path if p]; "
+        "assert main(['run', 'parties=2', 'rounds=1', 'epochs=1', '--workers', '1']) == 0; "
+        "assert '' not in sys.path"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120)
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,20 @@ import dataclasses
 import hashlib
 import tomllib
 import warnings
+from collections.abc import Collection
 from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import tomli_w
+from torch import nn
 
 from . import settings
 from .algorithms import MOON, Algorithm, replaces_aggregation
 from .components import (
+    BASES,
     COMPONENTS,
+    PLUS,
     build_component,
     check_component,
     component_name,
@@ -26,14 +30,15 @@ from .components import (
 )
 from .data.base import Reading
 from .data.datasets import source
-from .data.locations import check_file
 from .data.partition import check_kind
 from .errors import InputError, notify, unknown
 from .models.encoders import ENCODERS
-from .registry import find
+from .registry import find, find_loaded, origin
+from .runs.index import read_file
 from .server_optimizers import Average, ServerOptimizer
 from .settings import RENAMED, setting
 
+Trust = bool | Collection[str]  # whether code that a file names may be executed, or which names
 CUSTOM_MODEL = "own"  # model= of a run whose model was passed to moonfl.federate
 CUSTOM_DATA = "given"  # dataset= of a run whose data were passed to moonfl.federate
 PARTIES = 10  # default number of parties
@@ -329,22 +334,67 @@ def to_toml(exp: Experiment, notes: dict[str, dict[str, str]] | None = None) -> 
     return tomli_w.dumps(to_dict(exp) | (notes or {}))
 
 
-def from_toml(path: Path, changes: dict[str, str] | None = None) -> Experiment:
-    """Read an experiment from a TOML file, with some values changed."""
+def from_toml(
+    path: Path, changes: dict[str, str] | None = None, trust: Trust = False
+) -> Experiment:
+    """Read an experiment from a TOML file, with some values changed.
+
+    Code that only the file names is executed if it is trusted.
+    """
     values = read_toml(path) | (changes or {})
+    check_trust(path, values, trust)
     try:
         return from_dict(values)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
+def check_trust(path: Path, values: dict[str, Any], trust: Trust) -> None:
+    """Refuse code of others than moonfl that a file names, unless it is trusted or loaded."""
+    if trust is True:
+        return
+    trusted = trust or ()
+    for key, name in user_code(values):
+        if name not in trusted and not is_loaded(key, name):
+            raise InputError(
+                f"{path} names code that is not part of moonfl and would be executed: "
+                f"{key}={name}, from {origin(name)}. Read it; if you trust it, add --trust "
+                "(trust=True)"
+            )
+
+
+def user_code(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the dotted paths of code among plain values, each with its setting."""
+    names = {"model": values.get("model")}
+    for kind in COMPONENTS:
+        table = values.get(kind)
+        names[kind] = table.get("name") if isinstance(table, dict) else table
+    parts = [(key, part) for key, name in names.items() for part in str(name).split(PLUS)]
+    return [(key, part.strip()) for key, part in parts if ":" in part]
+
+
+def code_names(exp: Experiment) -> tuple[str, ...]:
+    """Return the dotted paths of code that an experiment names."""
+    return tuple(name for _, name in user_code(to_dict(exp)))
+
+
+def is_loaded(key: str, name: str) -> bool:
+    """Return True for a class of the right kind that this process has already imported.
+
+    A function is not accepted, except from the script that is running: it would be called.
+    """
+    target = find_loaded(name)
+    base = BASES.get(key, nn.Module)
+    if isinstance(target, type):
+        return issubclass(target, base)
+    return callable(target) and getattr(target, "__module__", None) == "__main__"
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file."""
-    check_file(path)
+    content = read_file(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, excessive nesting
         raise InputError(f"{path} is not TOML: {error}") from None
 

@@ -7,6 +7,7 @@ user-supplied object, `package.module:Name`.
 import importlib
 import sys
 from collections.abc import Mapping
+from importlib.machinery import PathFinder
 from typing import Any, TypeVar
 
 from .errors import InputError, unknown
@@ -52,13 +53,27 @@ def name_of(target: object, table: Mapping[str, object]) -> str:
     return f"{getattr(target, '__module__', '')}:{getattr(target, '__qualname__', '')}"
 
 
-def add_current_folder() -> None:
-    """Make modules of the current folder importable, as `python -m` does, after installed ones."""
-    if "" not in sys.path:
-        sys.path.append("")
+def find_loaded(name: str) -> object:
+    """Return the object at a dotted path if this process has imported it; otherwise None."""
+    module, _, path = name.partition(":")
+    target: Any = sys.modules.get(module)
+    for part in path.split("."):
+        target = getattr(target, part, None)
+    return target
+
+
+def origin(name: str) -> str:
+    """Return where the module of a dotted path would be imported from, without importing it."""
+    package = name.partition(":")[0].partition(".")[0]
+    spec = PathFinder.find_spec(package, [*sys.path, ""])
+    return f"module {package}" if spec is None or spec.origin is None else spec.origin
 
 
 def _import(kind: str, name: str, module: str) -> object:
+    # Only now: otherwise a file in the current folder could replace a module that a library
+    # imports if it is installed.
+    if "" not in sys.path:
+        sys.path.append("")
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -45,6 +45,7 @@ from .models.base import (
     with_memory_format,
 )
 from .models.encoders import ENCODERS, ModelSource, build_model
+from .numerics import standard_settings
 from .runs.schema import PartitionRecord
 from .trained_model import SAMPLES, Blueprint
 from .types import Batch, Params
@@ -372,6 +373,7 @@ def too_few_samples(share: float, key: str, kind: str) -> InputError:
     )
 
 
+@standard_settings()
 def build_task(
     exp: Experiment,
     data: FederatedData,
@@ -440,6 +442,7 @@ def check_fits_float32(train: Examples, names: tuple[str, ...]) -> None:
         )
 
 
+@standard_settings()
 def make_task(
     exp: Experiment, data: Dataset | None = None, *, dtype: torch.dtype | None = None
 ) -> Task:

@@ -14,6 +14,7 @@ from . import tree
 from .data.augment import Preparation, is_pixels
 from .data.images import Images
 from .errors import InputError
+from .numerics import standard_settings
 from .types import Output, Params
 
 SAMPLES = 100  # number of test samples stored with a result, to check an export on
@@ -57,6 +58,7 @@ class Blueprint:
     samples: Tensor | Images | None = field(default=None, repr=False)  # a few stored samples
     features: tuple[str, ...] = ()  # column names of a table, in the order of a sample
 
+    @standard_settings()
     def network(self, params: Params) -> nn.Module:
         """Return the network with these weights, for samples that are already prepared."""
         return tree.load(tree.build_module(self.build), params).eval()

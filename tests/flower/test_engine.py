@@ -19,7 +19,7 @@ from moonfl import RunError, Scaffold, tree
 from moonfl.flower.protocol import (
     unpack,
 )
-from moonfl.runs.directory import CHECKPOINT
+from moonfl.runs.index import CHECKPOINT
 from moonfl.runs.tensor_files import load
 
 

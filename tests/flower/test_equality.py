@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import moonfl
 from helpers.custom import custom_experiment, module
@@ -44,6 +45,17 @@ def test_a_deployment_is_bit_identical(deployment: Deployment) -> None:
         result.rounds[-1]["parties"], expected.rounds[-1]["parties"], strict=True
     ):
         assert {key: ours[key] for key in keys} == {key: theirs[key] for key in keys}
+
+
+def test_sites_and_server_are_independent_of_torchs_settings(deployment: Deployment) -> None:
+    expected = moonfl.run(MOON3, workers=1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.inference_mode(), torch.autocast("cpu"), torch.device("meta"):
+            result = deployment.serve()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert same(result.models, expected.models)
 
 
 def test_a_custom_method_and_model_are_bit_identical(module: Path) -> None:

@@ -27,7 +27,7 @@ from moonfl.data.npz import write_npz
 from moonfl.flower.protocol import (
     unpack,
 )
-from moonfl.runs.directory import PARTITION
+from moonfl.runs.index import PARTITION
 from moonfl.task import make_task
 
 

@@ -19,7 +19,7 @@ from moonfl.flower.init import init
 from moonfl.flower.protocol import pack, unpack
 from moonfl.flower.server import serve, site_app
 from moonfl.flower.simulation import simulation_engine, simulation_site
-from moonfl.runs.directory import CHECKPOINT
+from moonfl.runs.index import CHECKPOINT
 from moonfl.runs.recorder import Result
 from moonfl.runs.tensor_files import load
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import subprocess
 import sys
@@ -568,3 +569,17 @@ def test_the_target_is_the_accuracy_of_the_longest_fedavg_group(tmp_path: Path) 
         make_run(tmp_path / f"fedavg-{rounds}", "fedavg", rounds=rounds)
     (target,) = statistics.target_accuracies(groups_of(tmp_path), None).values()
     assert target == accuracies(tmp_path / "fedavg-6")[-1]
+
+
+def test_settings_of_matplotlib_in_the_current_folder_are_not_used(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    latex = tmp_path / "bin" / "latex"
+    latex.parent.mkdir()
+    latex.write_text(f"#!/bin/sh\ntouch {tmp_path}/executed\nexit 1\n")
+    latex.chmod(0o755)
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\n")
+    program = f"from moonfl.cli import main; raise SystemExit(main(['report', {str(run)!r}]))"
+    environment = os.environ | {"PATH": f"{latex.parent}:{os.environ['PATH']}"}
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=120)
+    assert not (tmp_path / "executed").exists()

@@ -1,5 +1,8 @@
 """Tables as plain text and CSV: alignment, missing values, and the formats of numbers."""
 
+import csv
+import io
+
 import pytest
 
 from moonfl.report.tables import (
@@ -10,8 +13,10 @@ from moonfl.report.tables import (
     align,
     byte_size,
     csv_text,
+    csv_value,
     integer,
     interval_end,
+    markdown,
     percent,
     points,
     significant_digits,
@@ -47,6 +52,56 @@ def test_a_mean_with_its_standard_deviation_takes_two_columns_of_a_csv_file() ->
         "b,75.0,,",
     ]
     assert table.cells() == [["a", "50.0 ± 25.0", "+10.0, –"], ["b", "75.0", "–"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
+        ("+1+cmd", "'+1+cmd"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "\t'=1"),
+        (" =1", " '=1"),
+        ("＝1", "'＝1"),
+        ("a;=1", "a;'=1"),
+        ("a\n=1", "a\n'=1"),
+        ("-0.5", "-0.5"),
+        ("+1.5e-3", "+1.5e-3"),
+        ("-0.5; +2; ", "-0.5; +2; "),
+        ("mu=1, tau=0.5", "mu=1, tau=0.5"),
+        ("tiny-imagenet", "tiny-imagenet"),
+        (-0.5, -0.5),
+        (None, None),
+    ],
+)
+def test_a_spreadsheet_executes_no_cell(value: object, cell: object) -> None:
+    assert csv_value(value) == cell
+    if isinstance(value, str):
+        table = Table("name", "title", (Column(value),), [(value,)])
+        assert list(csv.reader(io.StringIO(csv_text(table), newline=""))) == [[cell], [cell]]
+
+
+def test_markdown_shows_names_as_they_are() -> None:
+    hostile = "<script>alert(1)</script> ![x](http://a) `c` a|b\n# d & e"
+    safe = r"&lt;script&gt;alert(1)&lt;/script&gt; !\[x\](http://a) \`c\` a\|b # d &amp; e"
+    table = Table(
+        name="name",
+        title=hostile,
+        columns=(Column(hostile), Column("b")),
+        rows=[(hostile, "tiny_images")],
+        note=hostile,
+        highlighted=frozenset({(0, 0)}),
+    )
+    assert markdown(table).splitlines() == [
+        f"**{safe}**",
+        "",
+        f"| {safe} | b |",
+        "|---|---|",
+        f"| **{safe}** | tiny_images |",
+        "",
+        safe,
+    ]
 
 
 @pytest.mark.parametrize(

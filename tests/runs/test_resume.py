@@ -1,6 +1,7 @@
 """Resume of interrupted runs: results are bit-identical to those of uninterrupted runs."""
 
 import fcntl
+import hashlib
 import json
 import multiprocessing
 import os
@@ -17,7 +18,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 import moonfl
 from helpers.equality import same
@@ -212,7 +214,7 @@ def remove_party(folder: Path) -> str:
 
 def use_newer_format(folder: Path) -> str:
     change_json(folder / "round-3.json", format=99)
-    return "format 99; this version of moonfl reads format 1"
+    return "format 99; this version of moonfl reads formats 1 and 2"
 
 
 def change_experiment(folder: Path) -> str:
@@ -268,6 +270,117 @@ def test_the_message_for_two_damaged_checkpoints_says_how_to_start_again(
     assert main(["run", toml, "--out", str(out), "--force", "--workers", "1"]) == 0
 
 
+def make_room(path: Path) -> Path:
+    path.unlink()
+    return path
+
+
+def change_text(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("rounds.jsonl", '"accuracy": 0.', '"accuracy": 0.9'),
+        ("partition.json", '"counts": [[', '"counts": [[1'),
+        ("experiment.toml", "torch = ", 'torch = "9" # '),
+        ("experiment.toml", "the last incomplete batch", "no batch"),
+    ],
+)
+def test_a_plausible_edit_of_a_run_file_is_found_by_resume_report_and_export(
+    name: str, old: str, new: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    start(QUICK, out, 3)
+    change_text(out / name, old, new)
+    message = f"{name} is damaged: its content is not what the run wrote"
+    for command in (["resume"], ["export"], ["report", "--out", str(tmp_path / "report")]):
+        assert main([*command, str(out)]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+
+
+def test_what_may_change_in_a_run_directory(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start(QUICK, out, 3)
+    change_text(out / "experiment.toml", 'data_dir = "data"', 'data_dir = "moved"')
+    change_text(out / "experiment.toml", "[versions]", '[versions]\n"torch from round 4" = "9"')
+    with open(out / "rounds.jsonl", "a") as file:
+        file.write("the line of a round that was inter")
+    assert main(["compare", str(out)]) == 0
+    assert moonfl.resume(out, workers=1).rounds[-1].round == 4
+    assert main(["compare", str(out)]) == 0
+
+
+def test_a_damaged_last_line_of_the_records_resumes_from_the_previous_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    start(QUICK, out, 3)
+    first, second, third = (out / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (out / "rounds.jsonl").write_text(first + second + third.replace("0", "1"))
+    assert main(["resume", str(out)]) == 2
+    assert f"`moonfl resume {out} --previous`" in capsys.readouterr().err
+    resumed = moonfl.resume(out, previous=True, workers=1)
+    assert same(results_of(resumed), results_of(moonfl.run(QUICK, workers=1)))
+    (out / "rounds.jsonl").write_text(first.replace("0", "1") + second + third)
+    assert main(["resume", str(out)]) == 2
+    assert "--force` starts the run again" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_version_01_is_resumed(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start(QUICK, out, 3)
+    folder = out / "checkpoint"
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            header = json.loads(file.metadata()["moonfl"])
+        old = {key: json.dumps(header[key]) for key in ("labels", "names")} | {"note": ""}
+        save_file(load_file(path), path, old)
+    for path in folder.glob("round-*.json"):
+        index = json.loads(path.read_text())
+        del index["files"]
+        for entry in (index["server"], *index["parties"].values()):
+            if "file" in entry:
+                content = (folder / entry["file"]).read_bytes()
+                entry["sha256"] = hashlib.sha256(content).hexdigest()
+        path.write_text(json.dumps(index | {"format": 1}))
+    resumed = moonfl.resume(out, workers=1)
+    assert same(results_of(resumed), results_of(moonfl.run(QUICK, workers=1)))
+
+
+def test_equal_runs_write_equal_files(tmp_path: Path) -> None:
+    exp = replace(QUICK, rounds=2, validation=0.2)
+    contents = []
+    for name in ("a", "b"):
+        moonfl.run(exp, tmp_path / name, workers=1)
+        paths = sorted((tmp_path / name).rglob("*.safetensors"))
+        assert {"best.safetensors", "server-2.safetensors"} <= {path.name for path in paths}
+        contents.append({path.name: path.read_bytes() for path in paths})
+    assert contents[0] == contents[1]
+
+
+def test_a_checkpoint_folder_that_links_to_other_files_removes_none_of_them(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start(QUICK, out, 2)
+    home = tmp_path / "home"
+    (out / "checkpoint").rename(home)
+    (out / "checkpoint").symlink_to(home)
+    own = [home / name for name in ("letter.txt", "round-1.txt", "server-1.safetensors.bak")]
+    for path in own:
+        path.write_text("mine")
+    moonfl.resume(out, workers=1)
+    moonfl.run(QUICK, out, workers=1, force=True)
+    assert [path.read_text() for path in own] == ["mine"] * 3
+    assert sorted(path.name for path in home.glob("round-*.json")) == [
+        "round-3.json",
+        "round-4.json",
+    ]
+
+
 def test_a_run_that_cannot_be_resumed_gets_a_clear_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,6 +397,13 @@ def test_a_run_that_cannot_be_resumed_gets_a_clear_message(
 
     check(lambda d: (d / "experiment.toml").unlink(), "holds no run")
     check(lambda d: (d / "experiment.toml").write_text("rounds = 'x'"), "experiment.toml")
+    check(lambda d: (d / "rounds.jsonl").write_text(""), "rounds.jsonl is damaged")
+    check(lambda d: (d / "partition.json").unlink(), "partition.json")
+    check(lambda d: change_json(d / "partition.json", sha256="other"), "partition.json is damaged")
+    check(lambda d: os.mkfifo(make_room(d / "rounds.jsonl")), "is not a regular file")
+    check(lambda d: make_room(d / "experiment.toml").symlink_to("/dev/zero"), "not a regular file")
+    for index in (tmp_path / "run" / "checkpoint").glob("round-*.json"):
+        change_json(index, files={})  # as in a run of version 0.1
     check(
         lambda d: (d / "rounds.jsonl").write_text(""),
         "does not have the 3 rounds of the checkpoint",
@@ -292,7 +412,6 @@ def test_a_run_that_cannot_be_resumed_gets_a_clear_message(
         lambda d: (d / "rounds.jsonl").write_text("[]\n[]\n[]\n"),
         "rounds.jsonl is missing or damaged",
     )
-    check(lambda d: (d / "partition.json").unlink(), "partition.json")
     check(
         lambda d: change_json(d / "partition.json", sha256="other"),
         "the data of digits have changed since",

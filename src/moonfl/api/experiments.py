@@ -9,12 +9,12 @@ import torch
 
 from ..engines import Engine, check_workers, make_engine
 from ..errors import InputError, notify
-from ..experiment import Experiment
+from ..experiment import Experiment, Trust
 from ..federation import run as run_federation
+from ..numerics import standard_settings
 from ..runs import checkpoint
 from ..runs.checkpoint import Checkpoint
 from ..runs.directory import (
-    CHECKPOINT,
     check_data,
     finish_replacement,
     is_run_over_sites,
@@ -27,6 +27,7 @@ from ..runs.directory import (
     roll_back,
     update_versions,
 )
+from ..runs.index import CHECKPOINT
 from ..runs.recorder import Recorder, Result, Watch, ignore, implementation_choices
 from ..runs.states import States
 from ..runs.stopping import is_finished
@@ -46,6 +47,7 @@ class Options:
     watch: Watch = ignore  # called with the record of each round
     before_analysis: Watch = ignore  # called with the last record, before the final analysis
     engine: EngineFactory | None = None  # trains elsewhere than in processes of this machine
+    trust: Trust = False  # whether code that only a run directory names may be executed
 
     def make_engine(self, exp: Experiment, task: Task, states: States) -> Engine:
         """Return the engine of a run."""
@@ -96,18 +98,24 @@ def resume(
     task: Task | None = None,
     watch: Watch = ignore,
     engine: EngineFactory | None = None,
+    trust: bool = False,
 ) -> Result:
     """Resume an interrupted run (bit-identical); `previous`: from the checkpoint before the newest.
 
     A finished run is read, not run again. `data_dir`: the new location of data that were moved.
+    `trust`: execute the method or model that experiment.toml names, if it is not part of moonfl and
+    is not imported yet.
     """
-    options = Options(workers=workers, state_memory=state_memory, watch=watch, engine=engine)
+    options = Options(
+        workers=workers, state_memory=state_memory, watch=watch, engine=engine, trust=trust
+    )
     with recovery_hints(IN_PYTHON, directory):
         return resume_run(
             directory, previous=previous, data_dir=data_dir, task=task, options=options
         )
 
 
+@standard_settings()
 def start_run(
     experiment: Experiment,
     out: str | Path | None = None,
@@ -138,6 +146,7 @@ def start_run(
         return _train(recorder, options, None)
 
 
+@standard_settings()
 def resume_run(
     directory: str | Path,
     *,
@@ -158,7 +167,7 @@ def resume_run(
         )
     with locked(directory):
         finish_replacement(directory)
-        exp = read_experiment(directory)
+        exp = read_experiment(directory, trust=options.trust)
         if data_dir is not None:
             exp = replace(exp, data_dir=data_dir)
         task = task or make_task(exp, dtype=stored_dtype(directory))

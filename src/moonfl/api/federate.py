@@ -24,11 +24,13 @@ from ..experiment import (
     CUSTOM_MODEL,
     HOLDOUT,
     Experiment,
+    code_names,
     fingerprint,
     rename_keys,
 )
 from ..models.base import Model, probe, uses_fractions
 from ..models.encoders import ModelSource, make_encoder
+from ..numerics import standard_settings
 from ..runs.directory import holds_run, is_being_replaced, read_experiment
 from ..runs.recorder import Result, Watch, ignore
 from ..settings import RENAMED
@@ -70,6 +72,7 @@ HINTS = Hints(
 )
 
 
+@standard_settings()
 def federate(
     model: ModelSource,
     parties: Parties,
@@ -119,7 +122,8 @@ def federate(
     data = _federated_data(model, names, party_sets, test, exp)
     task = build_task(exp, data, model=model)
     _notify_if_classifier(model, task)
-    options = Options(workers=workers, state_memory=state_memory, watch=watch)
+    trusted = code_names(exp)  # the caller passed them
+    options = Options(workers=workers, state_memory=state_memory, watch=watch, trust=trusted)
     with recovery_hints(HINTS, out):
         if resume and out is not None and _holds_run(Path(out)):
             return _resume(Path(out), exp, task, options, previous=previous)
@@ -142,7 +146,7 @@ def _holds_run(out: Path) -> bool:
 
 def _resume(out: Path, exp: Experiment, task: Task, options: Options, *, previous: bool) -> Result:
     """Resume the run in `out` if it has the same settings."""
-    if fingerprint(read_experiment(out)) != fingerprint(exp):
+    if fingerprint(read_experiment(out, trust=options.trust)) != fingerprint(exp):
         raise InputError(
             f"{out} holds a run with other settings; choose another out, or pass force=True "
             "instead of resume=True to replace it"

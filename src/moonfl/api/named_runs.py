@@ -11,7 +11,8 @@ from ..components import short_name
 from ..errors import quoted
 from ..experiment import Experiment, fingerprint
 from ..report.runs import Run, read_run
-from ..runs.directory import SETTINGS, is_being_replaced
+from ..runs.directory import is_being_replaced
+from ..runs.index import SETTINGS
 from ..task import Task
 from .experiments import Options, resume_run, start_run
 from .recovery import Hints, recovery_hints

@@ -9,11 +9,12 @@ from ..errors import InputError, notify, quoted, unknown
 from ..experiment import Experiment, from_toml, override, read_toml
 
 
-def select_experiment(words: list[str]) -> tuple[str, Experiment]:
+def select_experiment(words: list[str], trust: bool) -> tuple[str, Experiment]:
     """Return a name for the run directory and the experiment that the words describe.
 
     The words are one preset or TOML file (default: digits-moon) and key=value changes. If the
-    changes set the dataset and there is no preset or file, every other key has its default.
+    changes set the dataset and there is no preset or file, every other key has its default. Code
+    that the changes name is executed, code that only a file names if it is trusted.
     """
     check_spaces(words)
     changes = [word for word in words if is_change(word)]
@@ -25,7 +26,7 @@ def select_experiment(words: list[str]) -> tuple[str, Experiment]:
         exp = override(Experiment(), changes)
         return f"{exp.dataset}-{short_name(exp.algorithm)}", exp
     name = names[0] if names else presets.DEFAULT
-    exp = override(read_experiment(name), changes)
+    exp = override(read_experiment(name, trust), changes)
     return Path(name).stem, exp
 
 
@@ -51,13 +52,13 @@ def is_change(word: str) -> bool:
     return "=" in word and not is_file
 
 
-def read_experiment(name: str) -> Experiment:
+def read_experiment(name: str, trust: bool) -> Experiment:
     """Return the experiment of a preset or a TOML file."""
     if name in presets.PRESETS:
         return presets.PRESETS[name].experiment
     if name.endswith(".toml"):
         notify_renamed(Path(name))
-        return from_toml(Path(name))
+        return from_toml(Path(name), trust=trust)
     raise unknown("preset", name, presets.PRESETS)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from .. import registry
 from ..errors import InputError, RunError, notify
 from .parser import parse
 from .signals import Terminated
@@ -20,7 +19,6 @@ DONE = 0
 FAILED = 1
 WRONG_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT
-LIGHT = {"listing", "reports"}  # modules of commands that need neither torch nor the user's code
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,8 +55,6 @@ def find_handler(name: str) -> Callable[[argparse.Namespace], None]:
     Modules are imported on demand, because most of them import torch, which takes two seconds.
     """
     module, _, function = name.partition(":")
-    if module not in LIGHT:
-        registry.add_current_folder()
     commands = importlib.import_module(f".commands.{module}", __package__)
     handler: Callable[[argparse.Namespace], None] = getattr(commands, function)
     return handler

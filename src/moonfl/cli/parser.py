@@ -124,6 +124,7 @@ def _add_training_commands(commands: Commands) -> None:
         "--previous", action="store_true", help="resume from the checkpoint before the newest one"
     )
     _add_moved_data_dir(resume)
+    _add_trust(resume, "DIR/experiment.toml")
     _add_json(resume)
     _add_workers(resume)
     _add_state_memory(resume)
@@ -145,6 +146,7 @@ def _add_training_commands(commands: Commands) -> None:
         "--best", action="store_true", help="the model of the best round on the validation samples"
     )
     _add_moved_data_dir(export)
+    _add_trust(export, "RUN/experiment.toml")
     export.add_argument("--force", action="store_true", help="write into DIR even if it has files")
 
 
@@ -329,6 +331,15 @@ def _add_words(sub: Parser) -> None:
             "a preset or TOML file (default: digits-moon), then key=value changes; "
             "with dataset=... and no preset, other keys have their defaults"
         ),
+    )
+    _add_trust(sub, "FILE.toml")
+
+
+def _add_trust(sub: Parser, file: str) -> None:
+    sub.add_argument(
+        "--trust",
+        action="store_true",
+        help=f"execute the code that {file} names as module:name; read it first",
     )
 
 

@@ -6,6 +6,7 @@ from importlib import metadata
 import torch
 
 from ..experiment import CUSTOM_MODEL, Experiment
+from ..report.tables import markdown_text
 from ..runs.schema import RoundRecord
 from ..trained_model import Blueprint, describe
 from ..types import Params
@@ -60,14 +61,17 @@ def readme(artifact: Artifact) -> str:
     model_argument = ", model" if is_custom(str(exp.model)) else ""
     columns = ""
     if blueprint.features:
-        names = ", ".join(blueprint.features)
+        names = markdown_text(", ".join(blueprint.features))
         columns = f"\nColumns of the table in the order of a sample: {names}.\n"
     sizes = ", ".join(map(str, blueprint.shape))
-    title = artifact.title[0].upper() + artifact.title[1:]
+    title = markdown_text(artifact.title[0].upper() + artifact.title[1:])
+    method = markdown_text(exp.algorithm.label)
+    encoder = markdown_text(str(exp.model))
+    classes = markdown_text(", ".join(blueprint.classes))
     return f"""# A model trained by federated learning
 
 {title}.
-Method {exp.algorithm.label}, {exp.parties} parties, dataset {exp.dataset}, encoder {exp.model}.
+Method {method}, {exp.parties} parties, dataset {exp.dataset}, encoder {encoder}.
 Exported by moonfl {metadata.version("moonfl")} with torch {torch.__version__}.
 
 | file | contents |
@@ -85,5 +89,8 @@ z, logits = model(torch.zeros(1, {sizes}, dtype={blueprint.dtype}))
 print(logits.argmax(dim=1))
 ```
 
-Classes in the order of the logits: {", ".join(blueprint.classes)}.
+Loading `{PROGRAM}` can execute code. Load it only from somebody you trust; loading `{WEIGHTS}`
+executes none.
+
+Classes in the order of the logits: {classes}.
 {columns}"""

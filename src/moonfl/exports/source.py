@@ -10,7 +10,8 @@ from ..data.locations import directory
 from ..errors import InputError, notify, quoted
 from ..experiment import CUSTOM_MODEL, Experiment
 from ..runs import checkpoint
-from ..runs.directory import CHECKPOINT, PARTITION, read_experiment, read_partition, read_rounds
+from ..runs.directory import read_experiment, read_partition, read_rounds
+from ..runs.index import BEST, CHECKPOINT, PARTITION, check_run
 from ..runs.recorder import GLOBAL, Result
 from ..runs.schema import PartitionRecord, RoundRecord, SiteRecord
 from ..runs.stopping import selected_round
@@ -23,9 +24,11 @@ from .weights import parse_dtype
 SampleType = tuple[tuple[int, ...], torch.dtype]  # shape and dtype of a stored sample
 
 
-def from_directory(run: Path, party: int | None, best: bool, data_dir: str | None) -> Artifact:
+def from_directory(
+    run: Path, party: int | None, best: bool, data_dir: str | None, *, trust: bool
+) -> Artifact:
     """Return a model from the newest checkpoint of a run directory."""
-    exp = read_experiment(run, device="cpu")
+    exp = read_experiment(run, device="cpu", trust=trust)
     if exp.model == CUSTOM_MODEL:
         raise InputError(
             f"the model of {run} was passed as a Python object, which the directory does not "
@@ -42,6 +45,7 @@ def from_directory(run: Path, party: int | None, best: bool, data_dir: str | Non
     if best:
         selected = None if saved.selected is None else exp.algorithm.deployed(saved.selected)
         models, record = _best_models(records, selected)
+        _notify_if_best_differs(run)
     else:
         models, record = exp.algorithm.deployed(saved.server), records[-1]
     name = _model_name(models, party)
@@ -82,6 +86,17 @@ def _best_models(records: list[RoundRecord], models: State | None) -> tuple[Stat
             "without --best (best=True) the model of the last round is exported"
         )
     return models, record
+
+
+def _notify_if_best_differs(run: Path) -> None:
+    """Notify the user if best.safetensors is not the selected model, which is in the checkpoint.
+
+    It was changed, or the run was killed between writing the file and its checkpoint.
+    """
+    try:
+        check_run(run, (BEST,))
+    except InputError as error:
+        notify(f"moonfl: {error}; the export is of the selected model in {run / CHECKPOINT}")
 
 
 def _model_name(models: State, party: int | None) -> str:

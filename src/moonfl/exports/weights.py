@@ -13,6 +13,7 @@ from ..data.augment import Preparation
 from ..errors import InputError
 from ..experiment import CUSTOM_MODEL, Experiment, to_dict
 from ..models.encoders import ModelSource
+from ..numerics import standard_settings
 from ..runs.schema import Record, decode, encode
 from ..task import make_builder
 from ..trained_model import Blueprint, TrainedModel
@@ -70,6 +71,7 @@ def write_weights(path: Path, artifact: Artifact) -> None:
     path.write_bytes(content)  # a file that safetensors creates is readable by its owner only
 
 
+@standard_settings()
 def load_model(path: str | Path, model: ModelSource | None = None) -> TrainedModel:
     """Load an exported model in eval mode. It takes samples as they are stored.
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..api.recovery import Hints, recovery_hints
 from ..errors import InputError
+from ..numerics import standard_settings
 from ..runs.files import sync, writing
 from ..runs.recorder import Result
 from .artifact import PROGRAM, README, WEIGHTS, readme
@@ -39,6 +40,7 @@ class Exported(NamedTuple):
     difference: float  # largest difference of z and logits, relative to the largest value
 
 
+@standard_settings()
 def export(
     run: Result | str | Path,
     out: str | Path | None = None,
@@ -47,6 +49,7 @@ def export(
     best: bool = False,
     data_dir: str | None = None,
     force: bool = False,
+    trust: bool = False,
 ) -> Exported:
     """Write the trained model of a run to a folder.
 
@@ -56,6 +59,8 @@ def export(
     - `best`: export the round with the best validation accuracy instead of the last.
     - `data_dir`: the location of the data, if `run` is a directory and the data were moved.
     - `force`: write into a folder that contains other files.
+    - `trust`: execute the method or model that the directory names, if it is not part of moonfl and
+      is not imported yet.
     """
     if out is None:
         home = run.directory if isinstance(run, Result) else Path(run)
@@ -68,7 +73,7 @@ def export(
         artifact = from_result(run, party, best)
     else:
         with recovery_hints(HINTS, run):
-            artifact = from_directory(Path(run), party, best, data_dir)
+            artifact = from_directory(Path(run), party, best, data_dir, trust=trust)
     with _staging_folder(Path(out), force) as folder:
         write_weights(folder / WEIGHTS, artifact)
         write_program(folder / PROGRAM, artifact)

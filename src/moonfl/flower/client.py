@@ -18,6 +18,7 @@ from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..metrics import Tally
 from ..models.base import standardises
+from ..numerics import standard_settings
 from ..runs import schema
 from ..runs.directory import versions
 from ..runs.site_states import SiteStates
@@ -79,6 +80,7 @@ def with_errors(
     `private`, such a message is only printed in the site's own log.
     """
 
+    @standard_settings()
     def answer(message: Message, context: Context) -> Message:
         try:
             exp, site = make_site(context)

@@ -27,14 +27,17 @@ FRAME = "╭╮╰╯│─ \n"  # characters that Flower draws around its error
 
 
 def read_experiment(folder: Path) -> Experiment:
-    """Return the experiment of a deployment, and make its own modules importable."""
+    """Return the experiment of a deployment, and make its own modules importable.
+
+    They are trusted: whoever starts a run sends the folder `app` to the sites to be executed.
+    """
     if not (folder / DEPLOYMENT_FILE).exists():
         raise InputError(
             f"{folder} is not a deployment: it has no {DEPLOYMENT_FILE}; "
             "create one with `moonfl flower init`"
         )
     sys.path.insert(0, str((folder / "app").resolve()))
-    return from_toml(folder / "app" / "experiment.toml", SERVER_DEVICE)
+    return from_toml(folder / "app" / "experiment.toml", SERVER_DEVICE, trust=True)
 
 
 def run(folder: Path, out: Path, changes: dict[str, Any], watch: Watch) -> str:

@@ -23,9 +23,11 @@ from ..data.base import Dataset, Examples
 from ..data.datasets import preparation_of
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
-from ..experiment import Experiment, fingerprint, from_toml
+from ..experiment import Experiment, code_names, fingerprint, from_toml
+from ..numerics import standard_settings
 from ..runs import schema
-from ..runs.directory import PARTITION, read_experiment
+from ..runs.directory import read_experiment
+from ..runs.index import PARTITION
 from ..runs.recorder import Result, Watch
 from ..runs.states import States
 from ..runs.summary import summarise_result
@@ -83,7 +85,7 @@ def server_app(experiment: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         try:
-            exp = from_toml(experiment, SERVER_DEVICE)
+            exp = from_toml(experiment, SERVER_DEVICE, trust=True)  # part of the running app
             config = dict(context.run_config)
             result = serve(grid, exp, config, lambda record: emit(RunEvent(round=record)))
         except DivergenceError as error:
@@ -116,11 +118,12 @@ def site_app(experiment: Path) -> ClientApp:
                 "the --node-config of this SuperNode does not name a site.toml; "
                 "start it with the site's start.sh"
             )
-        return read_site(Path(path), from_toml(experiment, SERVER_DEVICE))
+        return read_site(Path(path), from_toml(experiment, SERVER_DEVICE, trust=True))
 
     return client_app(make_site)
 
 
+@standard_settings()
 def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> Result:
     """Run an experiment over all sites, or resume a run with those that are connected."""
     rules = check_config(exp, config)
@@ -143,7 +146,7 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> 
     def engine(exp: Experiment, task: Task, states: States) -> SiteEngine:
         return SiteEngine(exp=exp, task=task, states=states, membership=membership, run=run)
 
-    options = Options(watch=watch, engine=engine)
+    options = Options(watch=watch, engine=engine, trust=code_names(exp))
     with recovery_hints(HINTS, out):
         if stored is None:
             return start_run(exp, out, task=task, options=options)
@@ -289,7 +292,8 @@ def check_held_out(
 
 def read_stored(out: Path, exp: Experiment) -> schema.PartitionRecord:
     """Return what a run over sites stored about them when it started."""
-    if fingerprint(read_experiment(out)) != fingerprint(exp):
+    names = code_names(exp)
+    if fingerprint(read_experiment(out, trust=names)) != fingerprint(exp):
         raise InputError(f"{out} is a run of another experiment than app/experiment.toml")
     path = out / PARTITION
     try:

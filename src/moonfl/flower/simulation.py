@@ -19,7 +19,7 @@ from ..api.experiments import Options, start_run
 from ..engines.base import num_cores
 from ..errors import RunError
 from ..experiment import Experiment
-from ..runs.directory import CHECKPOINT
+from ..runs.index import CHECKPOINT
 from ..runs.recorder import Result, Watch, ignore
 from ..runs.site_states import SiteStates
 from ..runs.states import States

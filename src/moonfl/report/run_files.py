@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import InputError
+from ..runs.index import read_file
 from ..runs.schema import RoundRecord, decode
 from .run_checks import check_round
 
@@ -18,9 +19,7 @@ T = TypeVar("T")
 def read_text(path: Path) -> str:
     """Return the text of a file in UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        return read_file(path).decode()
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path} is not text in UTF-8: {error.reason} at byte {error.start}"

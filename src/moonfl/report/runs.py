@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..runs.index import FINAL, PARTITION, ROUNDS, SETTINGS, check_run
 from ..runs.schema import FinalRecord, PartitionRecord, RoundRecord
 from ..runs.stopping import is_finished
 from ..settings import RENAMED
@@ -106,7 +107,8 @@ def read_run(path: Path) -> Run:
 
     All values are checked here, so that nothing else in the report has to handle damaged files.
     """
-    toml, partition_file = path / "experiment.toml", path / "partition.json"
+    toml, partition_file = path / SETTINGS, path / PARTITION
+    check_run(path, (SETTINGS, PARTITION, ROUNDS, FINAL))
     values = read_toml(toml)
     versions = text_table(values.pop("versions", {}), "versions", toml)
     choices = text_table(values.pop("choices", {}), "choices", toml)
@@ -115,15 +117,15 @@ def read_run(path: Path) -> Run:
     partition = read_record(partition_file, PartitionRecord)
     if partition is not None:
         check_partition(partition, str(partition_file))
-    final = read_record(path / "final.json", FinalRecord) or FinalRecord()
+    final = read_record(path / FINAL, FinalRecord) or FinalRecord()
     classes = None if partition is None else partition.classes
-    check_final(final, classes, str(path / "final.json"))
+    check_final(final, classes, str(path / FINAL))
     return Run(
         path=path,
         settings=settings,
         versions=versions,
         choices=choices,
-        rounds=read_rounds(path / "rounds.jsonl"),
+        rounds=read_rounds(path / ROUNDS),
         partition=partition,
         final=final,
         diverged=(path / "diverged.txt").exists(),

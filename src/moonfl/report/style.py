@@ -72,9 +72,11 @@ def figure_style(name: str = "figure") -> Iterator[None]:
 
     `name` makes the ids inside an SVG file reproducible.
     """
-    from matplotlib import rc_context
+    from matplotlib import rc_context, rcdefaults, rcParams
 
-    with rc_context(STYLE | {"svg.hashsalt": name}):
+    with rc_context():
+        rcdefaults()  # a matplotlibrc in the current folder could start LaTeX, among other things
+        rcParams.update(STYLE | {"svg.hashsalt": name})
         yield
 
 

@@ -6,14 +6,27 @@ report's tables of results are listed in result_tables.py.
 """
 
 import csv
+import html
 import io
 import math
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 MISSING = "–"
+# Where a spreadsheet may begin a cell: at the start, and after a separator of any locale.
+# What starts there with one of these characters is a formula, unless it is a number.
+FORMULA = re.compile(
+    r"(^|[;,|\t\r\n])(\s*)(?=[=+\-@＝＋－＠])"
+    r"(?!\s*[+\-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][+\-]?\d+)?\s*(?:$|[;,|\t\r\n]))"
+)
+MARKUP = re.compile(r"([\\`*\[\]|~]|\b_|_\b)")  # characters that Markdown interprets
 GAP = "  "  # between two columns of plain text
+
+
+class Markdown(str):
+    """Text of a table that is Markdown already; it must not contain names from run files."""
 
 
 @dataclass(frozen=True)
@@ -144,21 +157,34 @@ def plain_text(table: Table) -> str:
 def markdown(table: Table) -> str:
     """Return the table in Markdown; highlighted cells are bold."""
     rules = ["---:" if column.numeric else "---" for column in table.columns]
-    lines = [f"**{table.title}**", "", markdown_row(table.header()), f"|{'|'.join(rules)}|"]
+    header = [markdown_text(cell) for cell in table.header()]
+    title = markdown_text(table.title)
+    lines = [f"**{title}**", "", markdown_row(header), f"|{'|'.join(rules)}|"]
     for i, row in enumerate(table.cells()):
-        cells = [
-            f"**{cell}**" if (i, k) in table.highlighted else cell for k, cell in enumerate(row)
-        ]
+        cells = []
+        for k, cell in enumerate(row):
+            text = markdown_text(cell)
+            cells.append(f"**{text}**" if (i, k) in table.highlighted else text)
         lines.append(markdown_row(cells))
     if table.note:
-        lines += ["", table.note]
+        lines += ["", markdown_text(table.note)]
     return "\n".join(lines) + "\n"
 
 
 def markdown_row(cells: list[str]) -> str:
-    """Return one line of a Markdown table."""
-    escaped = [cell.replace("|", "\\|") for cell in cells]
-    return f"| {' | '.join(escaped)} |"
+    """Return one line of a Markdown table; the cells are Markdown."""
+    return f"| {' | '.join(cells)} |"
+
+
+def markdown_text(text: str) -> str:
+    """Return text that Markdown shows as it is: no HTML, no links, no images, one line.
+
+    Names of classes, parties and folders may come from somebody else.
+    """
+    if isinstance(text, Markdown):
+        return text.replace("|", "\\|")
+    line = re.sub(r"\s*[\r\n]\s*", " ", text)
+    return html.escape(MARKUP.sub(r"\\\1", line), quote=False)
 
 
 def csv_text(table: Table) -> str:
@@ -173,12 +199,12 @@ def csv_text(table: Table) -> str:
             header.append(f"{column.name}: std")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    writer.writerow([csv_value(name) for name in header])
     for row in table.rows:
         cells: list[Any] = []
         for k, (column, value) in enumerate(zip(table.columns, row, strict=True)):
             cells += csv_cells(column, value, with_std=k in with_std)
-        writer.writerow(cells)
+        writer.writerow([csv_value(cell) for cell in cells])
     return text.getvalue()
 
 
@@ -192,6 +218,14 @@ def csv_cells(column: Column, value: Any, *, with_std: bool) -> list[Any]:
         items = ["" if item is None else str(column.number(item)) for item in value]
         value = "; ".join(items)
     return [column.number(value), None] if with_std else [column.number(value)]
+
+
+def csv_value(value: Any) -> Any:
+    """Return a cell that no spreadsheet executes: an apostrophe before what looks like a formula.
+
+    Numbers stay numbers, also those in text, such as -0.5.
+    """
+    return FORMULA.sub(r"\1\2'", value) if isinstance(value, str) else value
 
 
 def percent(value: float) -> str:

@@ -7,10 +7,10 @@ two are kept. All randomness derives from (seed, purpose, round, party), so ther
 to save.
 """
 
-import hashlib
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import safetensors
 
@@ -19,12 +19,27 @@ from ..errors import DamagedRunError, InputError
 from ..experiment import Experiment, fingerprint
 from ..types import Server, State
 from .files import write_atomically
-from .schema import CheckpointIndex, FileEntry, StateEntry, Versioned, decode, encode
+from .index import (
+    FORMAT,
+    PARTITION,
+    ROUNDS,
+    SETTINGS,
+    check_files,
+    damaged,
+    index_paths,
+    read_index,
+    round_number,
+    sha256,
+)
+from .schema import CheckpointIndex, FileEntry, StateEntry, decode, encode
 from .states import States
 from .tensor_files import load, save
 
-T = TypeVar("T")
-FORMAT = 1
+READ = (SETTINGS, PARTITION, ROUNDS)  # files of the run directory that are read with a checkpoint
+WRITTEN = re.compile(  # files that moonfl writes into the folder of checkpoints
+    r"(round-\d+\.json|server-\d+\.safetensors|party-\d+-round-\d+\.safetensors"
+    r"|update-\d+\.safetensors)(\.part)?"
+)
 PREFIXES = {"shared": "shared", "memory": "memory", "optimizer_state": "step"}  # field -> prefix
 
 
@@ -46,18 +61,22 @@ def write(
     *,
     states: States,
     selected: int | None,
+    files: Mapping[str, str],
 ) -> None:
     """Write the checkpoint after `rounds` rounds; `selected` is the best on validation data.
 
-    Files that neither this nor the previous checkpoint names are removed.
+    `files` are the hashes of files in the run directory. Checkpoint files that neither this nor the
+    previous checkpoint names are removed.
     """
     save(folder / server_file(rounds), to_state(server))
-    known = {name: sha256 for path in indexes(folder)[:1] for name, sha256 in _files(path).items()}
+    known = {
+        name: digest for path in index_paths(folder)[:1] for name, digest in _files(path).items()
+    }
 
     def entry(path: Path) -> FileEntry:
-        return FileEntry(file=path.name, sha256=known.get(path.name) or _hash(path))
+        return FileEntry(file=path.name, sha256=known.get(path.name) or sha256(path))
 
-    known[server_file(rounds)] = _hash(folder / server_file(rounds))
+    known[server_file(rounds)] = sha256(folder / server_file(rounds))
     parties = {}
     for party, (t, path) in states.newest().items():
         state = StateEntry(round=t)
@@ -72,6 +91,7 @@ def write(
         parties=parties,
         server=entry(folder / server_file(rounds)),
         chosen=None if selected is None else entry(folder / server_file(selected)),
+        files=dict(files),
     )
     write_atomically(folder / f"round-{rounds}.json", encode(index))
     _remove_unnamed(folder)
@@ -80,9 +100,9 @@ def write(
 def read(folder: Path, exp: Experiment, previous: bool = False) -> Checkpoint | None:
     """Read the newest checkpoint, or the one before it; None if there is none yet.
 
-    A damaged checkpoint is refused.
+    A damaged checkpoint is refused, and so are damaged files of its run.
     """
-    paths = indexes(folder)
+    paths = index_paths(folder)
     if previous and len(paths) < 2:
         raise InputError(f"{folder} holds no checkpoint before the newest one")
     if not paths:
@@ -97,6 +117,7 @@ def read(folder: Path, exp: Experiment, previous: bool = False) -> Checkpoint | 
 def _read(folder: Path, path: Path, exp: Experiment) -> Checkpoint:
     """Read the checkpoint of an index; every file must have the hash that the index names."""
     index = _index(path, exp)
+    check_files(folder.parent, index, READ)
     parties = {}
     for party, entry in index.parties.items():
         parties[_party_number(party, path)] = (entry.round, _state_path(folder, entry))
@@ -110,15 +131,9 @@ def _read(folder: Path, path: Path, exp: Experiment) -> Checkpoint:
 
 def discard_after(folder: Path, rounds: int) -> None:
     """Remove the checkpoints of later rounds."""
-    for path in indexes(folder):
-        if _round_number(path) > rounds:
+    for path in index_paths(folder):
+        if round_number(path) > rounds:
             path.unlink()
-
-
-def indexes(folder: Path) -> list[Path]:
-    """Return the index files, newest first."""
-    paths = [path for path in folder.glob("round-*.json") if _round_text(path).isdecimal()]
-    return sorted(paths, key=_round_number, reverse=True)
 
 
 def server_file(rounds: int) -> str:
@@ -140,14 +155,6 @@ def from_state(state: State) -> Server:
     return Server(params=state["params"], buffers=state["buffers"], **parts)
 
 
-def _round_text(path: Path) -> str:
-    return path.stem.removeprefix("round-")
-
-
-def _round_number(path: Path) -> int:
-    return int(_round_text(path))
-
-
 def _party_number(text: str, path: Path) -> int:
     if not text.isdecimal():
         raise InputError(f"{path} is damaged: '{text}' is not the number of a party")
@@ -155,17 +162,8 @@ def _party_number(text: str, path: Path) -> int:
 
 
 def _index(path: Path, exp: Experiment) -> CheckpointIndex:
-    """Read an index and check that it belongs to this format and experiment."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    file_format = _decode(content, Versioned, path).format
-    if file_format != FORMAT:
-        raise InputError(
-            f"{path} has format {file_format}; this version of moonfl reads format {FORMAT}"
-        )
-    index = _decode(content, CheckpointIndex, path)
+    """Read an index and check that it belongs to this experiment."""
+    index = read_index(path)
     if index.experiment != fingerprint(exp):
         raise InputError(
             f"{path} belongs to another experiment than the experiment.toml of its run"
@@ -173,18 +171,10 @@ def _index(path: Path, exp: Experiment) -> CheckpointIndex:
     return index
 
 
-def _decode(content: bytes, kind: type[T], path: Path) -> T:
-    """Decode the content of an index."""
-    try:
-        return decode(content, kind, path.name)
-    except InputError as error:
-        raise InputError(f"{path} is damaged ({error})") from None
-
-
 def _is_usable(path: Path, exp: Experiment) -> bool:
-    """Return True if an index can be read."""
+    """Return True if an index can be read and describes the files of its run."""
     try:
-        _index(path, exp)
+        check_files(path.parent.parent, _index(path, exp), READ)
     except InputError:
         return False
     return True
@@ -213,12 +203,8 @@ def _state_path(folder: Path, entry: StateEntry) -> Path | None:
 def _checked(folder: Path, entry: FileEntry) -> Path:
     """Return the file that an index names if its content is what the run wrote."""
     path = folder / Path(entry.file).name
-    try:
-        sha256 = _hash(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    if sha256 != entry.sha256:
-        raise InputError(f"{path} is damaged: its content is not what the run wrote")
+    if sha256(path) != entry.sha256:
+        raise damaged(path)
     return path
 
 
@@ -231,18 +217,26 @@ def _read_server(folder: Path, entry: FileEntry) -> Server:
         raise InputError(f"{path} is damaged: {error}") from None
 
 
-def _hash(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def remove_all(folder: Path) -> None:
+    """Remove all checkpoints."""
+    _remove(folder, set())
 
 
 def _remove_unnamed(folder: Path) -> None:
     """Remove all but the two newest checkpoints and the files that they name."""
-    newest = indexes(folder)[:2]
+    newest = index_paths(folder)[:2]
     names = {path.name for path in newest}
     for path in newest:
         names |= _files(path).keys()
+    _remove(folder, names)
+
+
+def _remove(folder: Path, kept: set[str]) -> None:
+    """Remove checkpoint files that are not in `kept`.
+
+    Other files stay: the folder may be a link, and in a run directory from somebody else it may
+    lead anywhere.
+    """
     for path in folder.iterdir():
-        if path.name not in names and not path.is_dir():
+        if WRITTEN.fullmatch(path.name) and path.name not in kept and not path.is_dir():
             path.unlink()

@@ -19,22 +19,17 @@ import tomli_w
 
 from ..components import COMPONENTS, check_resumable
 from ..errors import DamagedRunError, DivergenceError, InputError, RunExistsError
-from ..experiment import Experiment, from_toml, read_toml, to_toml
+from ..experiment import Experiment, Trust, from_toml, read_toml, to_toml
 from ..kernels import in_use
 from ..task import Task
 from ..types import Params
 from . import checkpoint
 from .files import sync, write_atomically, writing
+from .index import BEST, CHECKPOINT, FINAL, PARTITION, ROUNDS, SETTINGS, read_file
 from .schema import PartitionRecord, RoundRecord, decode, encode
 from .stopping import is_finished
 from .tensor_files import save
 
-SETTINGS = "experiment.toml"
-PARTITION = "partition.json"
-ROUNDS = "rounds.jsonl"
-CHECKPOINT = "checkpoint"
-FINAL = "final.json"
-BEST = "best.safetensors"
 DIVERGED = "diverged.txt"  # why the run ended early, and would again
 STAGED = ".new"  # files of a run that is about to replace another
 
@@ -49,14 +44,17 @@ def versions() -> dict[str, str]:
     }
 
 
-def read_experiment(directory: Path, device: str | None = None) -> Experiment:
-    """Read the experiment of a run directory; `device` replaces the one it was trained on."""
+def read_experiment(directory: Path, device: str | None = None, trust: Trust = False) -> Experiment:
+    """Read the experiment of a run directory; `device` replaces the one it was trained on.
+
+    Code that only the directory names is executed if it is trusted.
+    """
     if is_being_replaced(directory) and not (directory / SETTINGS).exists():
         with locked(directory):
             finish_replacement(directory)
     if not (directory / SETTINGS).exists():
         raise InputError(f"{directory} holds no run: it has no {SETTINGS}")
-    return from_toml(directory / SETTINGS, {"device": device} if device else None)
+    return from_toml(directory / SETTINGS, {"device": device} if device else None, trust)
 
 
 @contextlib.contextmanager
@@ -99,9 +97,7 @@ def finish_replacement(out: Path) -> None:
             for name in (SETTINGS, FINAL, BEST, DIVERGED):
                 (out / name).unlink(missing_ok=True)
             (out / CHECKPOINT).mkdir(exist_ok=True)
-            for path in (out / CHECKPOINT).iterdir():  # the folder may be a link to another disk
-                if not path.is_dir():
-                    path.unlink()
+            checkpoint.remove_all(out / CHECKPOINT)  # the folder may be a link to another disk
             write_atomically(out / ROUNDS, "")
             for name in (PARTITION, SETTINGS):
                 if (staged / name).exists():
@@ -168,8 +164,8 @@ def read_rounds(directory: Path, rounds: int) -> list[RoundRecord]:
     """Read the records of the first `rounds` rounds, those of the checkpoint."""
     path = directory / ROUNDS
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
+        lines = read_file(path).decode().splitlines()
+    except ValueError as error:
         raise DamagedRunError(f"{path} is missing or damaged ({error})") from None
     records = []
     for number, line in enumerate(lines[:rounds], start=1):
@@ -193,8 +189,8 @@ def read_partition(directory: Path) -> PartitionRecord:
     """Read partition.json."""
     path = directory / PARTITION
     try:
-        return decode(path.read_bytes(), PartitionRecord, path.name)
-    except (OSError, InputError) as error:
+        return decode(read_file(path), PartitionRecord, path.name)
+    except InputError as error:
         raise DamagedRunError(f"{path} is missing or damaged ({error})") from None
 
 

@@ -16,8 +16,8 @@ from ..trained_model import Blueprint, TrainedModel
 from ..types import Params, Server, Update
 from . import checkpoint
 from .analysis import analyse
-from .directory import BEST, CHECKPOINT, FINAL, ROUNDS
 from .files import append_line, write_atomically
+from .index import BEST, CHECKPOINT, FINAL, PARTITION, ROUNDS, SETTINGS, hash_file
 from .schema import RoundRecord, encode
 from .states import States
 from .stopping import selected_round
@@ -114,6 +114,7 @@ class Recorder:
         self.states = states or States()
         self.records = records or []
         self.selected_models = selected_models
+        self.hashes: dict[str, str] = {}  # of the files that this recorder has written or found
 
     def log(
         self, record: RoundRecord, server: Server, updates: list[Update], *, last: bool
@@ -138,11 +139,21 @@ class Recorder:
         selected = selected_round(self.records)
         if selected is record and self.selected_models is not None:
             save(directory / BEST, self.selected_models)
+            self.hashes.pop(BEST, None)
         if last:
             self.before_analysis(record)
             final = analyse(self.exp, self.task, server, updates)
             write_atomically(directory / FINAL, encode(final))
         append_line(directory / ROUNDS, encode(record))
+        self.hashes.pop(ROUNDS, None)
+        names = [SETTINGS, PARTITION, ROUNDS]
+        if selected is not None:
+            names.append(BEST)
+        if last:
+            names.append(FINAL)
+        for name in names:
+            if name not in self.hashes:
+                self.hashes[name] = hash_file(directory / name, record.round)
         checkpoint.write(
             directory / CHECKPOINT,
             self.exp,
@@ -150,6 +161,7 @@ class Recorder:
             server,
             states=self.states,
             selected=None if selected is None else selected.round,
+            files=self.hashes,
         )
 
     def result(self, server: Server) -> Result:

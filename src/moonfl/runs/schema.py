@@ -173,6 +173,14 @@ class FinalRecord(Record):
     tsne: Embedding | None = None
 
 
+class TensorHeader(Record):
+    """The header of a tensor file: tensor k is called names[k], a label and a name."""
+
+    labels: list[str]
+    names: list[tuple[str, str]]
+    note: str = ""
+
+
 class FileEntry(Record):
     """A file that a checkpoint refers to."""
 
@@ -202,6 +210,7 @@ class CheckpointIndex(Versioned):
     parties: dict[str, StateEntry]
     server: FileEntry
     chosen: FileEntry | None = None  # server after the round with the best validation accuracy
+    files: dict[str, Sha256] | None = None  # of the run directory; see index.py
 
 
 def encode(record: Record) -> str:

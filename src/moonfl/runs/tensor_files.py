@@ -1,7 +1,8 @@
 """Tensor files: a State (tensors by label and name) in one safetensors file.
 
 Tensors are stored under running numbers, because labels and names may contain any character. The
-header of the file has the labels, the names and an optional note, each as JSON text.
+header of the file has the labels, the names and an optional note. They are one JSON text under one
+key, because safetensors writes several keys in random order: equal states are equal files.
 """
 
 import json
@@ -16,7 +17,9 @@ from torch import Tensor
 from ..errors import RunError
 from ..types import State
 from .files import atomic
+from .schema import TensorHeader, convert, decode, encode
 
+KEY = "moonfl"  # of the header
 READ_ERRORS = (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError)
 
 
@@ -33,9 +36,9 @@ def write(path: Path, state: State, note: str = "") -> None:
     for k, (label, name) in enumerate(names):
         # safetensors refuses tensors that share memory, hence the copy.
         tensors[str(k)] = state[label][name].clone(memory_format=torch.contiguous_format)
-    header = {"labels": json.dumps(list(state)), "names": json.dumps(names), "note": note}
+    header = TensorHeader(labels=list(state), names=names, note=note)
     try:
-        save_file(tensors, path, header)
+        save_file(tensors, path, {KEY: encode(header)})
     except (safetensors.SafetensorError, KeyError) as error:  # KeyError: an unsupported dtype
         raise RunError(f"{path} cannot be written: {error}") from None
 
@@ -43,9 +46,9 @@ def write(path: Path, state: State, note: str = "") -> None:
 def load(path: Path) -> State:
     """Read all tensors of a file. It raises one of READ_ERRORS if the file is damaged."""
     with safetensors.safe_open(path, "pt") as file:
-        header = file.metadata()
-        state: dict[str, dict[str, Tensor]] = {label: {} for label in json.loads(header["labels"])}
-        for k, (label, name) in enumerate(json.loads(header["names"])):
+        header = _header(file.metadata())
+        state: dict[str, dict[str, Tensor]] = {label: {} for label in header.labels}
+        for k, (label, name) in enumerate(header.names):
             # The copy is aligned as torch aligns its own tensors.
             state[label][name] = file.get_tensor(str(k)).clone()
     return dict(state)
@@ -54,8 +57,15 @@ def load(path: Path) -> State:
 def read_note(path: Path) -> str:
     """Return the note in the header of a file."""
     with safetensors.safe_open(path, "pt") as file:
-        note: str = file.metadata()["note"]
-    return note
+        return _header(file.metadata()).note
+
+
+def _header(metadata: dict[str, str]) -> TensorHeader:
+    """Return the header of a file; version 0.1 stored its fields under three keys."""
+    if KEY in metadata:
+        return decode(metadata[KEY], TensorHeader, "the header")
+    values = {"labels": json.loads(metadata["labels"]), "names": json.loads(metadata["names"])}
+    return convert(values | {"note": metadata["note"]}, TensorHeader, "the header")
 
 
 class StoredParams(Mapping[str, Tensor]):
@@ -65,7 +75,7 @@ class StoredParams(Mapping[str, Tensor]):
         self.path = path
         self.numbers: dict[str, str] = {}  # name of a tensor -> its number in the file
         with safetensors.safe_open(path, "pt") as file:
-            names = json.loads(file.metadata()["names"])
+            names = _header(file.metadata()).names
         for k, (tensor_label, name) in enumerate(names):
             if tensor_label == label:
                 self.numbers[name] = str(k)

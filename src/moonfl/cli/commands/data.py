@@ -12,7 +12,7 @@ from ..experiments import describe_partition, select_experiment
 
 def partition(args: argparse.Namespace) -> None:
     """Print the samples of each class at each party, and draw them as a heat map."""
-    _, exp = select_experiment(args.words)
+    _, exp = select_experiment(args.words, args.trust)
     out = Path(args.out)
     check_image_format(out)
     dataset = load(exp.dataset, directory(exp.data_dir), exp.reading)

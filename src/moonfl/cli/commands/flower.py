@@ -24,7 +24,7 @@ from .training import print_result, run_directory, train, with_hint
 
 def simulate(args: argparse.Namespace) -> None:
     """Run an experiment on Flower's simulation engine."""
-    name, exp = select_experiment(args.words)
+    name, exp = select_experiment(args.words, args.trust)
     task = make_task(exp)
     exp = with_party_count(exp, task)
     notify(describe(exp))
@@ -47,7 +47,7 @@ def simulate(args: argparse.Namespace) -> None:
 
 def init(args: argparse.Namespace) -> None:
     """Create the folder of a deployment."""
-    _, exp = select_experiment(args.words)
+    _, exp = select_experiment(args.words, args.trust)
     folder = Path(args.folder)
     create_deployment(folder, exp, args.sites, args.address, args.with_data)
     readme = folder / "README.md"

@@ -13,16 +13,11 @@ from ...api.recovery import Hints, recovery_hints
 from ...data.datasets import locate, source
 from ...data.locations import directory
 from ...errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted
-from ...experiment import Experiment
+from ...experiment import Experiment, read_toml, user_code
 from ...report.runs import Run
 from ...report.seed_summary import seeds_summary, summarise_seeds
-from ...runs.directory import (
-    DIVERGED,
-    SETTINGS,
-    check_data,
-    is_run_over_sites,
-    read_experiment,
-)
+from ...runs.directory import DIVERGED, check_data, is_run_over_sites, read_experiment
+from ...runs.index import SETTINGS
 from ...runs.recorder import Result, implementation_choices
 from ...runs.summary import summarise_result
 from ...task import Task, make_task, with_party_count
@@ -40,7 +35,7 @@ HINTS = Hints(
 
 def run(args: argparse.Namespace) -> None:
     """Run an experiment and print its result."""
-    name, exp = select_experiment(args.words)
+    name, exp = select_experiment(args.words, args.trust)
     task = make_task(exp)
     exp = with_party_count(exp, task)
     notify(describe(exp))
@@ -125,7 +120,7 @@ def run_seed(exp: Experiment, task: Task, folder: Path, args: argparse.Namespace
 def resume(args: argparse.Namespace) -> None:
     """Resume an interrupted run and print its result."""
     out = Path(args.directory)
-    exp = read_experiment(out)
+    exp = read_experiment(out, trust=args.trust)
     if not is_run_over_sites(out):
         check_data_present(exp, out, args.data_dir)
     notify(describe(exp))
@@ -151,6 +146,7 @@ def export(args: argparse.Namespace) -> None:
         best=args.best,
         data_dir=args.data_dir,
         force=args.force,
+        trust=args.trust,
     )
     print(f"{written.model}, is in {written.directory}")
     print(
@@ -166,6 +162,7 @@ def options(args: argparse.Namespace, progress: Progress) -> Options:
         state_memory=args.state_memory,
         watch=progress,
         before_analysis=progress.before_analysis,
+        trust=args.trust,
     )
 
 
@@ -192,18 +189,24 @@ def check_data_present(exp: Experiment, out: Path, data_dir: str | None) -> None
 
 def train(out: Path, work: Callable[[], Result]) -> Result:
     """Call `work`; if it fails or is interrupted, add to the error how to resume the run."""
-    hint = f"`moonfl resume {quoted(out)}` resumes from the last finished round"
     try:
         with recovery_hints(HINTS, quoted(out)):
             return work()
     except KeyboardInterrupt:
-        raise Interrupted(with_hint("interrupted", out, hint)) from None
+        raise Interrupted(with_hint("interrupted", out, resume_hint(out))) from None
     except Terminated:
-        raise Terminated(with_hint("terminated", out, hint)) from None
+        raise Terminated(with_hint("terminated", out, resume_hint(out))) from None
     except DivergenceError:
         raise  # it would diverge again
     except RunError as error:
-        raise RunError(with_hint(str(error), out, hint)) from None
+        raise RunError(with_hint(str(error), out, resume_hint(out))) from None
+
+
+def resume_hint(out: Path) -> str:
+    """Return how to resume the run in a directory, whose code the user has just executed."""
+    path = out / SETTINGS
+    trust = " --trust" if path.exists() and user_code(read_toml(path)) else ""
+    return f"`moonfl resume {quoted(out)}{trust}` resumes from the last finished round"
 
 
 def with_hint(message: str, out: Path, hint: str) -> str:

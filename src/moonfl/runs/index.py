@@ -1,0 +1,161 @@
+"""The index of a checkpoint, and the hashes of the files of a run that are read later.
+
+`checkpoint/round-N.json` names the files of a checkpoint and, as `files`, those of the run
+directory, each with a SHA-256. Whoever reads a file checks it: resume and export in checkpoint.py,
+reports with `check_run`. Two files change after an index is written, so the hash is of the part
+that stays: the first N lines of rounds.jsonl, and experiment.toml without the data location, the
+device, and the versions of later rounds.
+
+A file without a recorded hash is read unchecked: that of a run of version 0.1, and that of a
+published run without its checkpoints. The hashes detect damage and careless edits. They prove
+nothing about a run from somebody else, who can write an index as well. This module does not import
+torch: reports must start fast.
+"""
+
+import hashlib
+import json
+import re
+import stat
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import InputError
+from .schema import CheckpointIndex, Versioned, decode
+
+SETTINGS = "experiment.toml"
+PARTITION = "partition.json"
+ROUNDS = "rounds.jsonl"
+CHECKPOINT = "checkpoint"
+FINAL = "final.json"
+BEST = "best.safetensors"
+FORMAT = 2  # 1: tensor files whose header has three keys
+FORMATS = (1, 2)  # that can be read
+MACHINE_SETTINGS = ("data_dir", "device")  # may be edited: they do not change the result
+T = TypeVar("T")
+
+
+def index_paths(folder: Path) -> list[Path]:
+    """Return the index files in a folder of checkpoints, newest first."""
+    paths = [path for path in folder.glob("round-*.json") if _round_text(path).isdecimal()]
+    return sorted(paths, key=round_number, reverse=True)
+
+
+def round_number(path: Path) -> int:
+    """Return the number of rounds in the name of an index."""
+    return int(_round_text(path))
+
+
+def _round_text(path: Path) -> str:
+    return path.stem.removeprefix("round-")
+
+
+def read_index(path: Path) -> CheckpointIndex:
+    """Read an index and check its format."""
+    content = read_file(path)
+    file_format = _decode(content, Versioned, path).format
+    if file_format not in FORMATS:
+        known = " and ".join(map(str, FORMATS))
+        raise InputError(
+            f"{path} has format {file_format}; this version of moonfl reads formats {known}"
+        )
+    return _decode(content, CheckpointIndex, path)
+
+
+def _decode(content: bytes, kind: type[T], path: Path) -> T:
+    try:
+        return decode(content, kind, path.name)
+    except InputError as error:
+        raise InputError(f"{path} is damaged ({error})") from None
+
+
+def check_run(run: Path, names: Iterable[str]) -> None:
+    """Check files of a run against its newest readable index; without an index do nothing."""
+    paths = index_paths(run / CHECKPOINT)
+    problems = []
+    for path in paths:
+        try:
+            index = read_index(path)
+        except InputError as error:
+            problems.append(error)
+            continue
+        check_files(run, index, names)
+        return
+    if problems:
+        raise InputError(
+            f"{problems[0]}; remove {run / CHECKPOINT} to read the run without checking its files"
+        )
+
+
+def check_files(run: Path, index: CheckpointIndex, names: Iterable[str]) -> None:
+    """Check that files have the hashes that the index records; others are not checked."""
+    hashes = index.files or {}
+    for name in names:
+        if name in hashes and hash_file(run / name, index.rounds) != hashes[name]:
+            raise damaged(run / name)
+
+
+def damaged(path: Path) -> InputError:
+    """Return the error for a file whose hash is not that of the index."""
+    return InputError(f"{path} is damaged: its content is not what the run wrote")
+
+
+def hash_file(path: Path, rounds: int) -> str:
+    """Return the SHA-256 of a file of a run, of the part that belongs to the first rounds."""
+    if path.name == ROUNDS:
+        lines = read_file(path).splitlines(keepends=True)
+        return hashlib.sha256(b"".join(lines[:rounds])).hexdigest()
+    if path.name == SETTINGS:
+        return hashlib.sha256(_canonical_settings(path, rounds).encode()).hexdigest()
+    return sha256(path)
+
+
+def _canonical_settings(path: Path, rounds: int) -> str:
+    """Return what the first rounds of a run determine in its experiment.toml."""
+    try:
+        values = tomllib.loads(read_file(path).decode())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+    settled = {key: value for key, value in values.items() if key not in MACHINE_SETTINGS}
+    versions = settled.get("versions")
+    if isinstance(versions, dict):
+        settled["versions"] = {
+            key: value for key, value in versions.items() if _first_round(key) <= rounds
+        }
+    return json.dumps(settled, sort_keys=True, default=str)
+
+
+def _first_round(key: Any) -> int:
+    """Return the round from which a version holds, as in "torch from round 7"."""
+    match = re.search(r" from round (\d{1,9})$", key)
+    return 0 if match is None else int(match[1])
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    check_regular(path)
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a file."""
+    check_regular(path)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def check_regular(path: Path) -> None:
+    """Refuse devices and pipes, which an archive may contain: reading one may never end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a folder is an error
+        raise InputError(f"{path} cannot be read: it is not a regular file")
