@@ -31,7 +31,7 @@ from ..models.encoders import ModelSource, make_encoder
 from ..runs.directory import holds_run, is_being_replaced, read_experiment
 from ..runs.recorder import Result, Watch, ignore
 from ..settings import RENAMED
-from ..task import FederatedData, Task, build_task, hold_out
+from ..task import FederatedData, Task, build_task, hold_out, shift_parties
 from .experiments import Options, resume_run, start_run
 from .recovery import Hints, recovery_hints
 
@@ -47,6 +47,8 @@ DATA_SETTINGS = (  # settings that the data determine
     "parties",
     "beta",
     "min_samples",
+    "classes_per_party",
+    "shards_per_party",
     "partition_seed",
     "column",
     "scale",
@@ -214,6 +216,7 @@ def _federated_data(
         test_party=_owners(test_sets) if _is_by_party(test) else None,
         names=names,
     )
+    data = shift_parties(exp, data)
     return hold_out(data, test=exp.holdout or HOLDOUT, validation=exp.validation)
 
 
