@@ -42,6 +42,7 @@ READER_SETTINGS = {  # settings of a reader, and the datasets that have it
     "label": ("csv",),
     "ignore": ("csv",),
     "image_size": ("folder",),
+    "split": ("emnist",),
     "classes": ("csv", "folder", "npz", CUSTOM_DATA),
 }
 PARTITION_SETTINGS = {  # settings of one kind of partition
@@ -55,7 +56,9 @@ class Experiment:
     """Everything that determines the result of a run. The defaults are the paper's, on digits."""
 
     dataset: str = setting(
-        "digits", "digits, cifar10, cifar100, tiny-imagenet, folder, npz, csv, or sites"
+        "digits",
+        "digits, mnist, fashion-mnist, emnist, svhn, cifar10, cifar100, tiny-imagenet, folder, "
+        "npz, csv, or sites",
     )
     data_dir: str = setting(
         "data", "folder of the datasets; with dataset=folder, npz or csv that folder or file"
@@ -73,6 +76,11 @@ class Experiment:
         "none: all images have the same size",
         low=1,
         high=4096,
+    )
+    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] | None = setting(
+        None,
+        "with dataset=emnist: balanced, byclass, bymerge, digits, letters or mnist; none: balanced",
+        added="0.2",
     )
     holdout: float | None = setting(
         None,
@@ -286,6 +294,7 @@ class Experiment:
             ignore=split_names(self.ignore),
             classes=split_names(self.classes),
             image_size=self.image_size,
+            split=self.split,
         )
 
     def parties_per_round(self) -> int:

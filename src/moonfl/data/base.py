@@ -41,6 +41,7 @@ class Reading:
     ignore: tuple[str, ...] = ()  # columns that are not features
     classes: tuple[str, ...] = ()  # names of all classes, if the files may lack some
     image_size: int | None = None  # side in pixels to which images are resized
+    split: str | None = None  # of EMNIST
 
 
 @dataclass(frozen=True)

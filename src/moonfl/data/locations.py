@@ -1,5 +1,6 @@
-"""Paths of datasets as the user writes them. Does not import torch."""
+"""Paths of datasets as the user writes them, and their files. Does not import torch."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import InputError
@@ -13,3 +14,17 @@ def directory(text: str) -> Path:
         raise InputError(
             f"the data directory {text} names a user that does not exist on this machine"
         ) from None
+
+
+def find_file(folder: Path, name: str, suffixes: Iterable[str]) -> Path | None:
+    """Return the first file of this name with one of the suffixes, or None."""
+    paths = [folder / f"{name}{suffix}" for suffix in suffixes]
+    return next((path for path in paths if path.exists()), None)
+
+
+def missing_files(folder: Path, files: Iterable[str], suffixes: Iterable[str]) -> list[Path]:
+    """Return the files that a folder lacks; the folder itself if it does not exist."""
+    if not folder.exists():
+        return [folder]
+    allowed = tuple(suffixes)
+    return [folder / name for name in files if find_file(folder, name, allowed) is None]
