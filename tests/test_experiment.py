@@ -81,7 +81,15 @@ def test_another_algorithm_has_its_own_defaults() -> None:
         ("contrast=l3", "algorithm.contrast must be model or l2, got 'l3'"),
         ("tau=0", "algorithm.tau must be a finite number > 0"),
         ("negatives=0", "algorithm.negatives must be an integer >= 1"),
-        ("partition=random", "unknown partition 'random' (allowed: column, dirichlet, iid)"),
+        (
+            "partition=random",
+            "unknown partition 'random' (allowed: column, dirichlet, dirichlet-balanced, iid, "
+            "labels, quantity, shards)",
+        ),
+        ("classes_per_party=2", "classes_per_party belongs to partition=labels, not to partition="),
+        ("shards_per_party=2", "shards_per_party belongs to partition=shards, not to partition="),
+        ("shift=blur", "shift must be noise or rotation or scale or none, got 'blur'"),
+        ("shift_level=1", "shift_level needs a kind of shift; set shift=noise, rotation or scale"),
         ("partition=column", "partition=column and column=NAME belong together"),
         ("rounds", "'rounds' is not of the form key=value, such as rounds=10"),
     ],
@@ -272,3 +280,11 @@ def test_fingerprints_equal_those_of_the_first_version(name: str) -> None:
         "digits-scaffold": "a47b9526dd69dfd47851b4d61e1d9896f21e87e6ea5d4d00055817a6a53eb469",
     }
     assert fingerprint(PRESETS[name].experiment) == known[name]
+
+
+def test_the_level_of_a_scale_is_below_one_and_sites_are_not_shifted() -> None:
+    assert Experiment(shift="scale", shift_level=0.9).shift_level == 0.9
+    with pytest.raises(InputError, match="shift_level must be < 1 with shift=scale, got 1"):
+        Experiment(shift="scale", shift_level=1)
+    with pytest.raises(InputError, match=r"shift=noise is for data that moonfl splits.*remove"):
+        Experiment(dataset="sites", shift="noise")

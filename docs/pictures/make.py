@@ -9,15 +9,20 @@ import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
+from numpy.typing import NDArray
 
 import moonfl
 from moonfl.data.datasets import load
-from moonfl.data.partition import PartitionRequest, dirichlet
+from moonfl.data.partition import PartitionRequest, dirichlet, partition_samples
+from moonfl.data.shift import Shift, shift_features, shift_unit
+from moonfl.data.skew import measure_skew
 from moonfl.presets import PRESETS
 from moonfl.report.curves import accuracy_curves
 from moonfl.report.groups import Group, group_runs
@@ -32,6 +37,19 @@ WIDTH = 7.2  # inches: the width of a page of text
 MAX_BYTES = 150_000  # of a picture
 BETAS = (0.1, 0.5, 5.0)
 PARTIES = 10
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {  # title -> kind and settings
+    "iid": ("iid", {}),
+    "quantity, beta = 0.5": ("quantity", {"beta": 0.5}),
+    "dirichlet, beta = 0.1": ("dirichlet", {"beta": 0.1}),
+    "dirichlet-balanced, beta = 0.1": ("dirichlet-balanced", {"beta": 0.1}),
+    "labels, 2 classes": ("labels", {"classes_per_party": 2}),
+    "shards, 2 shards": ("shards", {"shards_per_party": 2}),
+}
+SHIFTS: dict[Literal["noise", "rotation", "scale"], float] = {  # kind -> level
+    "noise": 0.5,
+    "rotation": 90.0,
+    "scale": 0.9,
+}
 Point = tuple[float, float]
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {  # preset and changed settings
     "fedavg-iid": ("digits-fedavg", {"partition": "iid"}),
@@ -59,6 +77,8 @@ def main() -> None:
 def pictures(folder: Path) -> Iterator[Picture]:
     """Yield every picture; the runs that some of them show are made in `folder`."""
     yield partitions()
+    yield kinds()
+    yield shifts()
     yield one_round()
     yield contrast()
     for name, (preset, changes) in RUNS.items():
@@ -90,6 +110,66 @@ def partitions() -> Picture:
         panels[0].set_ylabel("party")
         figure.colorbar(image, ax=panels, label="samples")
     return render("partitions", figure, "", "")
+
+
+def kinds() -> Picture:
+    """Draw the same data under every kind of random partition, with the measures of skew."""
+    data = load("digits", Path())
+    labels = data.train.y.numpy()
+    tables = {}
+    for title, (kind, changes) in KINDS.items():
+        request = dataclasses.replace(PartitionRequest(labels, PARTIES), **changes)
+        tables[title] = partition_samples(kind, request).counts(labels, len(data.classes))
+    largest = float(max(table.max() for table in tables.values()))
+    with figure_style():
+        figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
+        add_title(
+            figure,
+            "Samples of each class at each party",
+            "digits, 10 parties, partition seed 0; "
+            "total variation distance / effective classes / size imbalance",
+        )
+        panels = figure.subplots(2, 3, sharex=True, sharey=True)
+        for axes, (title, table) in zip(panels.flat, tables.items(), strict=True):
+            image = draw_cells(axes, table, largest)
+            axes.set_title(f"{title}\n{short_skew(table)}", fontsize=8.5)
+            axes.set(xticks=range(len(data.classes)), yticks=range(PARTIES))
+        for axes in panels[1]:
+            axes.set_xlabel("class")
+        for axes in panels[:, 0]:
+            axes.set_ylabel("party")
+        figure.colorbar(image, ax=panels, label="samples")
+    return render("kinds", figure, "", "")
+
+
+def short_skew(counts: NDArray[np.int64]) -> str:
+    """Return the three measures of skew in a form that fits above a panel."""
+    skew = measure_skew(counts)
+    return f"{skew.distance:.2f} / {skew.effective_classes:.1f} / {skew.imbalance:.2f}"
+
+
+def shifts() -> Picture:
+    """Draw one digit as every party would see it, for each kind of shift."""
+    data = load("digits", Path())
+    copies = data.train.take(torch.zeros(PARTIES, dtype=torch.long))
+    parts = {i: np.array([i]) for i in range(PARTIES)}
+    unit = shift_unit(copies, data.preparation)
+    with figure_style():
+        figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+        add_title(figure, "One sample at each party", "digits, 10 parties, partition seed 0")
+        panels = figure.subplots(len(SHIFTS), PARTIES)
+        for row, (kind, level) in zip(panels, SHIFTS.items(), strict=True):
+            shift = Shift(kind=kind, level=level, parties=PARTIES, seed=0, unit=unit)
+            images = shift_features(shift, copies, parts, "train").x
+            for axes, image in zip(row, images, strict=True):
+                axes.imshow(image[0].numpy(), cmap="Greys", vmin=0, vmax=float(unit))
+                axes.set(xticks=[], yticks=[])
+                axes.grid(visible=False)
+            row[0].set_ylabel(f"{kind}\n{level:g}", fontsize=8.5)
+        for party, axes in enumerate(panels[-1]):
+            axes.set_xlabel(str(party))
+        figure.supxlabel("party", fontsize=9)
+    return render("shifts", figure, "", "")
 
 
 def one_round() -> Picture:

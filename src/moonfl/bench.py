@@ -25,6 +25,7 @@ from .algorithms import MOON, FedAvg
 from .data.base import Dataset, Examples
 from .data.cifar import CIFAR10, CIFAR10_CLASSES
 from .data.datasets import DATASETS, load
+from .data.locations import missing_files
 from .engines.base import make_engine, num_cores
 from .errors import InputError, RunError
 from .experiment import Experiment
@@ -113,9 +114,10 @@ def check_out(out: Path | None) -> None:
 
 def cifar10_or_noise(data_dir: Path, samples: int) -> Dataset:
     """Return the first samples of CIFAR-10, or of noise of the same shape if it is not there."""
-    archive = DATASETS["cifar10"].archive
-    assert archive is not None
-    if all((data_dir / archive.folder / file).exists() for file in archive.files):
+    publication = DATASETS["cifar10"].publication
+    assert publication is not None
+    folder = data_dir / publication.folder
+    if not missing_files(folder, publication.files, publication.suffixes):
         return first_samples(load("cifar10", data_dir), samples)
     rng = torch.Generator().manual_seed(0)
     train = noise(samples, rng)

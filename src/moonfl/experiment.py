@@ -48,8 +48,13 @@ READER_SETTINGS = {  # settings of a reader, and the datasets that have it
     "label": ("csv",),
     "ignore": ("csv",),
     "image_size": ("folder",),
+    "split": ("emnist",),
     "classes": ("csv", "folder", "npz", CUSTOM_DATA),
     "holdout_by": ("csv", "npz", CUSTOM_DATA),
+}
+PARTITION_SETTINGS = {  # settings of one kind of partition
+    "classes_per_party": "labels",
+    "shards_per_party": "shards",
 }
 
 
@@ -58,7 +63,9 @@ class Experiment:
     """Everything that determines the result of a run. The defaults are the paper's, on digits."""
 
     dataset: str = setting(
-        "digits", "digits, cifar10, cifar100, tiny-imagenet, folder, npz, csv, or sites"
+        "digits",
+        "digits, mnist, fashion-mnist, emnist, svhn, cifar10, cifar100, tiny-imagenet, folder, "
+        "npz, csv, or sites",
     )
     data_dir: str = setting(
         "data", "folder of the datasets; with dataset=folder, npz or csv that folder or file"
@@ -76,6 +83,11 @@ class Experiment:
         "none: all images have the same size",
         low=1,
         high=4096,
+    )
+    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] | None = setting(
+        None,
+        "with dataset=emnist: balanced, byclass, bymerge, digits, letters or mnist; none: balanced",
+        added="0.2",
     )
     holdout: float | None = setting(
         None,
@@ -130,24 +142,46 @@ class Experiment:
         None, "largest norm of a party's update; larger ones are scaled down to it", above=0
     )
     partition: str = setting(
-        "dirichlet", "how samples are split among parties: dirichlet, iid, or column"
+        "dirichlet",
+        "how samples are split among parties: dirichlet, dirichlet-balanced, labels, shards, "
+        "quantity, iid, or column",
     )
     parties: int = setting(
         0, "N, the number of parties; 0: one per value of the column, otherwise 10", low=0
     )
     beta: float = setting(
         0.5,
-        "concentration of the Dirichlet partition; smaller values give more uneven parties",
+        "concentration of the Dirichlet distribution, with partition=dirichlet, "
+        "dirichlet-balanced or quantity; smaller values give more uneven parties",
         above=0,
     )
     min_samples: int = setting(
-        10, "smallest number of samples of a party in a Dirichlet partition", low=1
+        10, "smallest number of samples of a party, except with partition=iid or column", low=1
+    )
+    classes_per_party: int | None = setting(
+        None, "with partition=labels: number of classes of each party; none: 2", added="0.2", low=1
+    )
+    shards_per_party: int | None = setting(
+        None, "with partition=shards: number of shards of each party; none: 2", added="0.2", low=1
     )
     partition_seed: int = setting(
         0, "seed of the partition; 0 gives the paper's party sizes", low=0, high=2**32 - 1
     )
     column: str | None = setting(
         None, "with partition=column: the column whose values are the parties"
+    )
+    shift: Literal["noise", "rotation", "scale"] | None = setting(
+        None,
+        "feature shift between parties, with any partition: noise is added, images are rotated, "
+        "or values are scaled down; none: no shift",
+        added="0.2",
+    )
+    shift_level: float | None = setting(
+        None,
+        "with shift: its level at the last party, increasing from party to party; none: noise of "
+        "standard deviation 0.1 (of the pixel range or of a feature's), 45 degrees, or 0.5 less",
+        added="0.2",
+        above=0,
     )
     sample_fraction: float = setting(
         1.0, "share of the parties that take part in a round", above=0, high=1
@@ -239,12 +273,35 @@ class Experiment:
                 f"holdout_by={self.holdout_by} would hold out whole parties, because column is the "
                 "same; use a column that divides the samples of a party, such as the patient"
             )
+        for key, kind in PARTITION_SETTINGS.items():
+            if getattr(self, key) is not None and self.partition != kind:
+                raise InputError(
+                    f"{key} belongs to partition={kind}, not to partition={self.partition}"
+                )
+        self._check_shift()
         for key, datasets in READER_SETTINGS.items():
             if getattr(self, key) is not None and self.dataset not in (*datasets, "sites"):
                 raise InputError(
                     f"{key} belongs to dataset={' or '.join(datasets)}, "
                     f"not to dataset={self.dataset}"
                 )
+
+    def _check_shift(self) -> None:
+        """Refuse settings of a feature shift that make no sense."""
+        if self.shift_level is not None and self.shift is None:
+            raise InputError(
+                "shift_level needs a kind of shift; set shift=noise, rotation or scale too"
+            )
+        if self.shift == "scale" and self.shift_level is not None and self.shift_level >= 1:
+            raise InputError(
+                f"shift_level must be < 1 with shift=scale, got {self.shift_level:g}: the last "
+                "party's values are multiplied by 1 - shift_level"
+            )
+        if self.shift is not None and self.dataset == "sites":
+            raise InputError(
+                f"shift={self.shift} is for data that moonfl splits; sites have their own data: "
+                "remove shift"
+            )
 
     @property
     def reading(self) -> Reading:
@@ -256,6 +313,7 @@ class Experiment:
             classes=split_names(self.classes),
             holdout_by=self.holdout_by,
             image_size=self.image_size,
+            split=self.split,
         )
 
     def parties_per_round(self) -> int:

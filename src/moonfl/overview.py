@@ -44,6 +44,7 @@ class DatasetEntry(msgspec.Struct, kw_only=True):
     location: str  # of data that are not downloaded
     folder: str = ""  # of downloaded data, below the data directory
     files: list[str] = []  # that must be in the folder
+    suffixes: list[str] = []  # that may follow the name of a file
     url: str = ""
 
 

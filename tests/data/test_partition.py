@@ -158,7 +158,8 @@ def test_a_kind_is_looked_up_in_the_table_and_nowhere_else(
         parts = partition_samples(kind, request).parts
         assert [part.tolist() for part in parts] == [p.tolist() for p in function(request).parts]
     with pytest.raises(
-        InputError, match=r"unknown partition 'dirichlett'; did you mean dirichlet\?"
+        InputError,
+        match=r"unknown partition 'dirichlett'; did you mean dirichlet or dirichlet-balanced\?",
     ):
         partition_samples("dirichlett", request)
     everything = np.arange(20)

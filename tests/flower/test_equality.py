@@ -58,6 +58,17 @@ def test_sites_and_server_are_independent_of_torchs_settings(deployment: Deploym
     assert same(result.models, expected.models)
 
 
+@pytest.mark.parametrize("validation", [None, 0.2])
+def test_shifted_data_are_bit_identical(validation: float | None, tmp_path: Path) -> None:
+    """Sites get samples that are already shifted, and do not shift them again."""
+    exp = replace(MOON3, shift="noise", partition="labels", classes_per_party=4)
+    exp = replace(exp, validation=validation)
+    result = Deployment(tmp_path / "federation", exp).serve()
+    expected = moonfl.run(exp, workers=1)
+    assert same(result.models, expected.models)
+    assert result.accuracy == expected.accuracy
+
+
 def test_a_custom_method_and_model_are_bit_identical(module: Path) -> None:
     """The app contains their module; results over messages are those of the embedded engine."""
     exp = custom_experiment()

@@ -30,6 +30,12 @@ def test_a_deployment_without_data_needs_dataset_sites(
     )
 
 
+def test_data_of_sites_are_not_shifted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["flower", "init", str(tmp_path / "hospitals"), "--sites", "3"]
+    assert main([*words, "dataset=cifar10", "shift=noise"]) == 2
+    assert "remove shift=noise, or use --with-data" in capsys.readouterr().err
+
+
 def test_a_deployment_contains_its_own_method(
     module: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ from ..numerics import standard_settings
 from ..runs.directory import holds_run, is_being_replaced, read_experiment
 from ..runs.recorder import Result, Watch, ignore
 from ..settings import RENAMED
-from ..task import FederatedData, Task, build_task, hold_out
+from ..task import FederatedData, Task, build_task, hold_out, shift_parties
 from .experiments import Options, resume_run, start_run
 from .recovery import Hints, recovery_hints
 
@@ -51,6 +51,8 @@ DATA_SETTINGS = (  # settings that the data determine
     "parties",
     "beta",
     "min_samples",
+    "classes_per_party",
+    "shards_per_party",
     "partition_seed",
     "column",
     "scale",
@@ -230,6 +232,7 @@ def _federated_data(
         names=names,
         groups=_group_numbers(party_sets),
     )
+    data = shift_parties(exp, data)
     return hold_out(data, test=exp.holdout or HOLDOUT, validation=exp.validation)
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from .. import presets, settings
 from ..components import component_name, parts_of, short_name
+from ..data.descriptions import describe_data
 from ..errors import InputError, notify, quoted, unknown
-from ..experiment import Experiment, from_toml, override, read_toml
+from ..experiment import Experiment, from_toml, override, read_toml, to_dict
 
 
 def select_experiment(words: list[str], trust: bool) -> tuple[str, Experiment]:
@@ -91,8 +92,7 @@ def describe_partition(exp: Experiment) -> str:
     """Describe how the samples are partitioned, in a few words."""
     if exp.dataset == "sites":
         return "each with its own data"
-    if exp.partition == "column":
-        return f"by {exp.column}"
-    titles = {"dirichlet": f"Dirichlet {exp.beta:g}", "iid": "IID"}
-    kind = titles.get(exp.partition, exp.partition)
-    return f"{kind}, partition seed {exp.partition_seed}"
+    description = describe_data(to_dict(exp))
+    if exp.partition == "column" and exp.shift is None:
+        return description
+    return f"{description}, partition seed {exp.partition_seed}"

@@ -21,10 +21,11 @@ def build() -> Overview:
     datasets = []
     for name, source in DATASETS.items():
         entry = DatasetEntry(name=name, location=source.location)
-        if source.archive is not None:
-            entry.folder = source.archive.folder
-            entry.files = list(source.archive.files)
-            entry.url = source.archive.url
+        if source.publication is not None:
+            entry.folder = source.publication.folder
+            entry.files = list(source.publication.files)
+            entry.suffixes = list(source.publication.suffixes)
+            entry.url = source.publication.address
         datasets.append(entry)
     return Overview(presets=presets, methods=methods, keys=_keys(), datasets=datasets)
 

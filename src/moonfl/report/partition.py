@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.skew import measure_skew
 from ..errors import InputError, RunError
 from ..runs.files import atomic
 from .style import draw_cells, figure_style, label_classes, new_figure, text_colour
@@ -32,7 +33,7 @@ def partition_table(counts: Counts, classes: tuple[str, ...], names: tuple[str, 
     if len(classes) > MAX_COLUMNS:
         rows = [list(column) for column in zip(*rows, strict=True)]
     table = align(rows, right=range(len(rows[0])), min_width=6)
-    return f"{table}\n{describe_sizes(counts)}"
+    return f"{table}\n{describe_sizes(counts)}\nnon-IID: {measure_skew(counts)}"
 
 
 def describe_sizes(counts: Counts) -> str:

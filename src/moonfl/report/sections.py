@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..data.descriptions import describe_data
+from ..data.skew import measure_skew
 from ..runs.schema import PartitionRecord
 from .comparisons import Comparison, compare_with_fedavg, figure_groups
 from .confusion import confusion_matrix
@@ -166,7 +168,9 @@ def partition_picture(
         names=tuple(names) if len(names) == parties else (),
     )
     sizes = describe_sizes(counts)
-    caption = f"Training samples of each class at each party; {sizes}. {caption}"
+    caption = (
+        f"Training samples of each class at each party; {sizes}; {measure_skew(counts)}. {caption}"
+    )
     alt = f"Heat map of {parties} parties by {classes} classes; {sizes}."
     return render(name, figure, caption, alt)
 
@@ -175,10 +179,7 @@ def describe_partition(group: Group) -> str:
     """Return the kind of partition in words."""
     if group.settings.get("dataset") == "sites":
         return "data of the sites"
-    kind = group.settings.get("partition", "")
-    if kind == "dirichlet":
-        return f"Dirichlet, beta {group.settings.get('beta', 0):g}"
-    return str(kind)
+    return describe_data(group.settings)
 
 
 def class_section(groups: list[Group]) -> Section:

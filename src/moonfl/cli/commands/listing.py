@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from ... import overview
-from ...data.locations import directory
+from ...data.locations import directory, missing_files
 from ...errors import InputError
 from ...report.tables import align
 
@@ -44,6 +44,6 @@ def locate(dataset: overview.DatasetEntry, data_dir: Path) -> str:
     if not dataset.url:
         return dataset.location
     folder = data_dir / dataset.folder
-    if all((folder / file).exists() for file in dataset.files):
+    if not missing_files(folder, dataset.files, dataset.suffixes):
         return f"in {folder}"
     return f"not in {data_dir}; `moonfl data get {dataset.name}` downloads {dataset.url}"

@@ -183,7 +183,7 @@ def check_data_present(exp: Experiment, out: Path, data_dir: str | None) -> None
     except InputError as error:
         raise InputError(f"{error}; {hint}") from None
     is_user_file = exp.dataset in ("folder", "npz", "csv")
-    if is_user_file and source(exp.dataset).archive is None and not path.exists():
+    if is_user_file and source(exp.dataset).publication is None and not path.exists():
         raise InputError(f"the data of the run, {path}, do not exist; {hint}")
 
 

@@ -3,8 +3,12 @@
 from .base import Index, Partition, PartitionRequest, split_off
 from .column import by_column
 from .dirichlet import dirichlet
+from .dirichlet_balanced import dirichlet_balanced
 from .groups import choose_groups
 from .iid import iid
+from .labels import by_labels
+from .quantity import by_quantity
+from .shards import by_shards
 from .table import PARTITIONS, check_kind, partition_samples
 
 __all__ = [
@@ -13,9 +17,13 @@ __all__ = [
     "Partition",
     "PartitionRequest",
     "by_column",
+    "by_labels",
+    "by_quantity",
+    "by_shards",
     "check_kind",
     "choose_groups",
     "dirichlet",
+    "dirichlet_balanced",
     "iid",
     "partition_samples",
     "split_off",

@@ -2,10 +2,7 @@
 
 import numpy as np
 
-from ...errors import InputError
-from .base import Index, Partition, PartitionRequest
-
-MAX_DRAWS = 100  # draws of a partition before parties that are too small are filled up
+from .base import MAX_DRAWS, Index, Partition, PartitionRequest, check_sizes, fill_up
 
 
 def dirichlet(request: PartitionRequest) -> Partition:
@@ -16,7 +13,7 @@ def dirichlet(request: PartitionRequest) -> Partition:
     parties that already have their fair share, and split. Everything is drawn again until the
     smallest party has `min_samples`.
     """
-    _check_sizes(request)
+    check_sizes(request)
     parties = request.parties
     min_samples = request.min_samples
     stream = np.random.RandomState(request.seed)
@@ -24,28 +21,7 @@ def dirichlet(request: PartitionRequest) -> Partition:
         parts = _draw(stream, request.labels, parties, request.beta)
         if min(len(part) for part in parts) >= min_samples:
             return Partition([np.sort(part) for part in parts])
-    small = sum(len(part) < min_samples for part in parts)
-    note = (
-        f"{small} of {parties} parties had under {min_samples} samples after {MAX_DRAWS} draws "
-        "and were filled up"
-    )
-    return Partition([np.sort(part) for part in _fill(parts, min_samples)], note)
-
-
-def _check_sizes(request: PartitionRequest) -> None:
-    """Raise an InputError if there are too few samples for parties of `min_samples` each."""
-    total = len(request.labels)
-    parties = request.parties
-    min_samples = request.min_samples
-    if total >= parties * min_samples:
-        return
-    remedy = f"set parties to {total // min_samples} or less"
-    if total >= parties:
-        remedy += f", or min_samples to {total // parties} or less"
-    raise InputError(
-        f"{parties} parties of at least {min_samples} samples need {parties * min_samples}, "
-        f"the data have {total}: {remedy}"
-    )
+    return fill_up(parts, min_samples)
 
 
 def _draw(stream: np.random.RandomState, labels: Index, parties: int, beta: float) -> list[Index]:
@@ -67,17 +43,3 @@ def _draw(stream: np.random.RandomState, labels: Index, parties: int, beta: floa
             pieces[j].append(piece)
             sizes[j] += len(piece)
     return [np.concatenate(party_pieces) for party_pieces in pieces]
-
-
-def _fill(parts: list[Index], min_samples: int) -> list[Index]:
-    """Fill up parties that are too small with samples from the party that is then the largest."""
-    parts = list(parts)
-    sizes = np.array([len(part) for part in parts])
-    for j in np.flatnonzero(sizes < min_samples):
-        while sizes[j] < min_samples:
-            donor = int(sizes.argmax())
-            parts[j] = np.append(parts[j], parts[donor][-1])
-            parts[donor] = parts[donor][:-1]
-            sizes[donor] -= 1
-            sizes[j] += 1
-    return parts

@@ -9,10 +9,18 @@ from ...errors import unknown
 from .base import Partition, PartitionRequest
 from .column import by_column
 from .dirichlet import dirichlet
+from .dirichlet_balanced import dirichlet_balanced
 from .iid import iid
+from .labels import by_labels
+from .quantity import by_quantity
+from .shards import by_shards
 
 PARTITIONS: dict[str, Callable[[PartitionRequest], Partition]] = {
     "dirichlet": dirichlet,
+    "dirichlet-balanced": dirichlet_balanced,
+    "labels": by_labels,
+    "shards": by_shards,
+    "quantity": by_quantity,
     "iid": iid,
     "column": by_column,
 }
