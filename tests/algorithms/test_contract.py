@@ -129,9 +129,16 @@ def test_a_repeated_round_starts_from_the_same_state(algorithm: str) -> None:
         assert same(vars(a) | {"metrics": 0}, vars(b) | {"metrics": 0})
 
 
-@pytest.mark.parametrize("method", [FedProx(mu=0), MOON(mu=0), MOON(mu=0, contrast="l2")])
+NEUTRAL = [
+    FedProx(mu=0),
+    MOON(mu=0),
+    MOON(mu=0, contrast="l2"),
+]  # neutral settings
+
+
+@pytest.mark.parametrize("method", NEUTRAL)
 @pytest.mark.parametrize("batch_norm", [False, True])
-def test_mu_zero_is_bit_identical_to_fedavg(method, batch_norm: bool) -> None:
+def test_a_neutral_setting_is_bit_identical_to_fedavg(method, batch_norm: bool) -> None:
     task = gaussians(batch_norm=batch_norm)
     fedavg = train(with_algorithm(TINY, "fedavg"), task)
     other = train(with_algorithm(TINY, method), task)
