@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from moonfl import run
-from moonfl.algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
+from moonfl.algorithms import MOON, FedAvg, FedDecorr, FedDyn, FedNova, FedProx, Scaffold, Solo
 from moonfl.experiment import Experiment
 from moonfl.server_optimizers import Adam, Momentum, Yogi
 from moonfl.task import Task
@@ -40,6 +40,7 @@ RUNS = {
     "moon with fedavgm": replace(BASE, algorithm=MOON(mu=1), server=Momentum(momentum=0.3)),
     "fedadam": replace(BASE, server=Adam(lr=0.05, beta2=0.5)),
     "fedyogi": replace(BASE, server=Yogi(lr=0.05, beta2=0.5)),
+    "feddecorr": replace(BASE, algorithm=FedDecorr(weight=1)),
     "half the parties": replace(BASE, sample_fraction=0.4),
     "no head": replace(BASE, head=False),
 }

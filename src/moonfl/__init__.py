@@ -6,7 +6,17 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .algorithms import MOON, Algorithm, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
+    from .algorithms import (
+        MOON,
+        Algorithm,
+        FedAvg,
+        FedDecorr,
+        FedDyn,
+        FedNova,
+        FedProx,
+        Scaffold,
+        Solo,
+    )
     from .api.experiments import resume, run
     from .api.federate import federate
     from .errors import InputError, RunError
@@ -23,6 +33,7 @@ __all__ = [
     "Average",
     "Experiment",
     "FedAvg",
+    "FedDecorr",
     "FedDyn",
     "FedNova",
     "FedProx",
@@ -47,6 +58,7 @@ _MODULES = {
     "Average": "server_optimizers",
     "Experiment": "experiment",
     "FedAvg": "algorithms",
+    "FedDecorr": "algorithms",
     "FedDyn": "algorithms",
     "FedNova": "algorithms",
     "FedProx": "algorithms",

@@ -13,7 +13,7 @@ import torch
 from helpers.equality import COMPOSITIONS, PAIRS, is_state, same
 from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from moonfl import settings
-from moonfl.algorithms import ALGORITHMS, MOON, FedProx
+from moonfl.algorithms import ALGORITHMS, MOON, FedDecorr, FedProx
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment
@@ -133,6 +133,7 @@ NEUTRAL = [
     FedProx(mu=0),
     MOON(mu=0),
     MOON(mu=0, contrast="l2"),
+    FedDecorr(weight=0),
 ]  # neutral settings
 
 

@@ -3,6 +3,7 @@
 from .base import Algorithm
 from .composed import Composed, compose, part_key, replaces_aggregation
 from .fedavg import FedAvg
+from .feddecorr import FedDecorr
 from .feddyn import FedDyn
 from .fednova import FedNova
 from .fedprox import FedProx
@@ -17,6 +18,7 @@ __all__ = [
     "Algorithm",
     "Composed",
     "FedAvg",
+    "FedDecorr",
     "FedDyn",
     "FedNova",
     "FedProx",

@@ -5,6 +5,7 @@ A new method is a file next to this one and an entry here, before SOLO.
 
 from .base import Algorithm
 from .fedavg import FedAvg
+from .feddecorr import FedDecorr
 from .feddyn import FedDyn
 from .fednova import FedNova
 from .fedprox import FedProx
@@ -19,5 +20,6 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "scaffold": Scaffold,
     "fednova": FedNova,
     "feddyn": FedDyn,
+    "feddecorr": FedDecorr,
     "solo": Solo,
 }
