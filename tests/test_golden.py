@@ -15,7 +15,17 @@ import pytest
 import torch
 
 from moonfl import run
-from moonfl.algorithms import MOON, FedAvg, FedDecorr, FedDyn, FedNova, FedProx, Scaffold, Solo
+from moonfl.algorithms import (
+    MOON,
+    FedAvg,
+    FedDecorr,
+    FedDyn,
+    FedNova,
+    FedNTD,
+    FedProx,
+    Scaffold,
+    Solo,
+)
 from moonfl.experiment import Experiment
 from moonfl.server_optimizers import Adam, Momentum, Yogi
 from moonfl.task import Task
@@ -41,6 +51,7 @@ RUNS = {
     "fedadam": replace(BASE, server=Adam(lr=0.05, beta2=0.5)),
     "fedyogi": replace(BASE, server=Yogi(lr=0.05, beta2=0.5)),
     "feddecorr": replace(BASE, algorithm=FedDecorr(weight=1)),
+    "fedntd": replace(BASE, algorithm=FedNTD(weight=3)),
     "half the parties": replace(BASE, sample_fraction=0.4),
     "no head": replace(BASE, head=False),
 }

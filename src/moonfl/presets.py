@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from .algorithms import MOON, FedAvg, FedDecorr, FedDyn, FedNova, FedProx, Scaffold, Solo
+from .algorithms import MOON, FedAvg, FedDecorr, FedDyn, FedNova, FedNTD, FedProx, Scaffold, Solo
 from .experiment import Experiment
 from .server_optimizers import Momentum
 
@@ -99,6 +99,7 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
         "fednova": (replace(fedavg, algorithm=FedNova()), "FedNova"),
         "feddyn": (replace(fedavg, algorithm=FedDyn()), "FedDyn, alpha 0.1"),
         "feddecorr": (replace(fedavg, algorithm=FedDecorr()), "FedDecorr, beta 0.1"),
+        "fedntd": (replace(fedavg, algorithm=FedNTD()), "FedNTD, beta 1, tau 1"),
         "centralised": (centralised, "all data in one place, 300 epochs"),
     }
 

@@ -13,7 +13,7 @@ import torch
 from helpers.equality import COMPOSITIONS, PAIRS, is_state, same
 from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from moonfl import settings
-from moonfl.algorithms import ALGORITHMS, MOON, FedDecorr, FedProx
+from moonfl.algorithms import ALGORITHMS, MOON, FedDecorr, FedNTD, FedProx
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment
@@ -134,6 +134,7 @@ NEUTRAL = [
     MOON(mu=0),
     MOON(mu=0, contrast="l2"),
     FedDecorr(weight=0),
+    FedNTD(weight=0),
 ]  # neutral settings
 
 

@@ -6,6 +6,7 @@ from .fedavg import FedAvg
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
 from .fednova import FedNova
+from .fedntd import FedNTD
 from .fedprox import FedProx
 from .moon import MOON
 from .scaffold import Scaffold
@@ -20,6 +21,7 @@ __all__ = [
     "FedAvg",
     "FedDecorr",
     "FedDyn",
+    "FedNTD",
     "FedNova",
     "FedProx",
     "Scaffold",

@@ -8,6 +8,7 @@ from .fedavg import FedAvg
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
 from .fednova import FedNova
+from .fedntd import FedNTD
 from .fedprox import FedProx
 from .moon import MOON
 from .scaffold import Scaffold
@@ -21,5 +22,6 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fednova": FedNova,
     "feddyn": FedDyn,
     "feddecorr": FedDecorr,
+    "fedntd": FedNTD,
     "solo": Solo,
 }
