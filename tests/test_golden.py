@@ -20,6 +20,7 @@ from moonfl.algorithms import (
     FedAvg,
     FedDecorr,
     FedDyn,
+    FedLC,
     FedNova,
     FedNTD,
     FedProx,
@@ -52,6 +53,7 @@ RUNS = {
     "fedyogi": replace(BASE, server=Yogi(lr=0.05, beta2=0.5)),
     "feddecorr": replace(BASE, algorithm=FedDecorr(weight=1)),
     "fedntd": replace(BASE, algorithm=FedNTD(weight=3)),
+    "fedlc": replace(BASE, algorithm=FedLC()),
     "half the parties": replace(BASE, sample_fraction=0.4),
     "no head": replace(BASE, head=False),
 }

@@ -2,7 +2,18 @@
 
 from dataclasses import dataclass, replace
 
-from .algorithms import MOON, FedAvg, FedDecorr, FedDyn, FedNova, FedNTD, FedProx, Scaffold, Solo
+from .algorithms import (
+    MOON,
+    FedAvg,
+    FedDecorr,
+    FedDyn,
+    FedLC,
+    FedNova,
+    FedNTD,
+    FedProx,
+    Scaffold,
+    Solo,
+)
 from .experiment import Experiment
 from .server_optimizers import Momentum
 
@@ -100,6 +111,7 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
         "feddyn": (replace(fedavg, algorithm=FedDyn()), "FedDyn, alpha 0.1"),
         "feddecorr": (replace(fedavg, algorithm=FedDecorr()), "FedDecorr, beta 0.1"),
         "fedntd": (replace(fedavg, algorithm=FedNTD()), "FedNTD, beta 1, tau 1"),
+        "fedlc": (replace(fedavg, algorithm=FedLC()), "FedLC, tau 1"),
         "centralised": (centralised, "all data in one place, 300 epochs"),
     }
 

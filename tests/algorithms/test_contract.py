@@ -13,7 +13,7 @@ import torch
 from helpers.equality import COMPOSITIONS, PAIRS, is_state, same
 from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from moonfl import settings
-from moonfl.algorithms import ALGORITHMS, MOON, FedDecorr, FedNTD, FedProx
+from moonfl.algorithms import ALGORITHMS, MOON, FedDecorr, FedLC, FedNTD, FedProx
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment
@@ -135,6 +135,7 @@ NEUTRAL = [
     MOON(mu=0, contrast="l2"),
     FedDecorr(weight=0),
     FedNTD(weight=0),
+    FedLC(tau=0),
 ]  # neutral settings
 
 

@@ -5,6 +5,7 @@ from .composed import Composed, compose, part_key, replaces_aggregation
 from .fedavg import FedAvg
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
+from .fedlc import FedLC
 from .fednova import FedNova
 from .fedntd import FedNTD
 from .fedprox import FedProx
@@ -21,6 +22,7 @@ __all__ = [
     "FedAvg",
     "FedDecorr",
     "FedDyn",
+    "FedLC",
     "FedNTD",
     "FedNova",
     "FedProx",

@@ -7,6 +7,7 @@ from .base import Algorithm
 from .fedavg import FedAvg
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
+from .fedlc import FedLC
 from .fednova import FedNova
 from .fedntd import FedNTD
 from .fedprox import FedProx
@@ -23,5 +24,6 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "feddyn": FedDyn,
     "feddecorr": FedDecorr,
     "fedntd": FedNTD,
+    "fedlc": FedLC,
     "solo": Solo,
 }
