@@ -24,6 +24,7 @@ from moonfl.algorithms import (
     FedNova,
     FedNTD,
     FedProx,
+    FedRS,
     Scaffold,
     Solo,
 )
@@ -54,6 +55,7 @@ RUNS = {
     "feddecorr": replace(BASE, algorithm=FedDecorr(weight=1)),
     "fedntd": replace(BASE, algorithm=FedNTD(weight=3)),
     "fedlc": replace(BASE, algorithm=FedLC()),
+    "fedrs": replace(BASE, algorithm=FedRS(alpha=0)),
     "half the parties": replace(BASE, sample_fraction=0.4),
     "no head": replace(BASE, head=False),
 }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         FedNova,
         FedNTD,
         FedProx,
+        FedRS,
         Scaffold,
         Solo,
     )
@@ -41,6 +42,7 @@ __all__ = [
     "FedNTD",
     "FedNova",
     "FedProx",
+    "FedRS",
     "InputError",
     "Momentum",
     "Result",
@@ -68,6 +70,7 @@ _MODULES = {
     "FedNTD": "algorithms",
     "FedNova": "algorithms",
     "FedProx": "algorithms",
+    "FedRS": "algorithms",
     "InputError": "errors",
     "Momentum": "server_optimizers",
     "Result": "runs.recorder",

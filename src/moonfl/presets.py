@@ -11,6 +11,7 @@ from .algorithms import (
     FedNova,
     FedNTD,
     FedProx,
+    FedRS,
     Scaffold,
     Solo,
 )
@@ -112,6 +113,7 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
         "feddecorr": (replace(fedavg, algorithm=FedDecorr()), "FedDecorr, beta 0.1"),
         "fedntd": (replace(fedavg, algorithm=FedNTD()), "FedNTD, beta 1, tau 1"),
         "fedlc": (replace(fedavg, algorithm=FedLC()), "FedLC, tau 1"),
+        "fedrs": (replace(fedavg, algorithm=FedRS()), "FedRS, alpha 0.5"),
         "centralised": (centralised, "all data in one place, 300 epochs"),
     }
 

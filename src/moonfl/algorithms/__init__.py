@@ -9,6 +9,7 @@ from .fedlc import FedLC
 from .fednova import FedNova
 from .fedntd import FedNTD
 from .fedprox import FedProx
+from .fedrs import FedRS
 from .moon import MOON
 from .scaffold import Scaffold
 from .solo import Solo
@@ -26,6 +27,7 @@ __all__ = [
     "FedNTD",
     "FedNova",
     "FedProx",
+    "FedRS",
     "Scaffold",
     "Solo",
     "compose",

@@ -11,6 +11,7 @@ from .fedlc import FedLC
 from .fednova import FedNova
 from .fedntd import FedNTD
 from .fedprox import FedProx
+from .fedrs import FedRS
 from .moon import MOON
 from .scaffold import Scaffold
 from .solo import Solo
@@ -25,5 +26,6 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "feddecorr": FedDecorr,
     "fedntd": FedNTD,
     "fedlc": FedLC,
+    "fedrs": FedRS,
     "solo": Solo,
 }
