@@ -25,6 +25,7 @@ from moonfl.algorithms import (
     FedNTD,
     FedProx,
     FedRS,
+    FedSAM,
     Scaffold,
     Solo,
 )
@@ -56,6 +57,7 @@ RUNS = {
     "fedntd": replace(BASE, algorithm=FedNTD(weight=3)),
     "fedlc": replace(BASE, algorithm=FedLC()),
     "fedrs": replace(BASE, algorithm=FedRS(alpha=0)),
+    "fedsam": replace(BASE, algorithm=FedSAM(rho=0.2)),
     "half the parties": replace(BASE, sample_fraction=0.4),
     "no head": replace(BASE, head=False),
 }

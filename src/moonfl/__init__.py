@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         FedNTD,
         FedProx,
         FedRS,
+        FedSAM,
         Scaffold,
         Solo,
     )
@@ -43,6 +44,7 @@ __all__ = [
     "FedNova",
     "FedProx",
     "FedRS",
+    "FedSAM",
     "InputError",
     "Momentum",
     "Result",
@@ -71,6 +73,7 @@ _MODULES = {
     "FedNova": "algorithms",
     "FedProx": "algorithms",
     "FedRS": "algorithms",
+    "FedSAM": "algorithms",
     "InputError": "errors",
     "Momentum": "server_optimizers",
     "Result": "runs.recorder",

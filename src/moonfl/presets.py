@@ -12,6 +12,7 @@ from .algorithms import (
     FedNTD,
     FedProx,
     FedRS,
+    FedSAM,
     Scaffold,
     Solo,
 )
@@ -114,6 +115,7 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
         "fedntd": (replace(fedavg, algorithm=FedNTD()), "FedNTD, beta 1, tau 1"),
         "fedlc": (replace(fedavg, algorithm=FedLC()), "FedLC, tau 1"),
         "fedrs": (replace(fedavg, algorithm=FedRS()), "FedRS, alpha 0.5"),
+        "fedsam": (replace(fedavg, algorithm=FedSAM()), "FedSAM, rho 0.05"),
         "centralised": (centralised, "all data in one place, 300 epochs"),
     }
 

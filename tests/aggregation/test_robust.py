@@ -453,9 +453,14 @@ def solve(algorithm: str, hostile: list[float], rule: dict) -> float:
 
 @by_algorithm
 def test_the_honest_optimum_is_reached_with_a_hostile_minority(algorithm: str) -> None:
-    """The margin of FedLC, for a class with eight samples, shifts the only logit, which is w."""
+    """The margin of FedLC, for a class with eight samples, shifts the only logit, which is w.
+
+    FedSAM ends within rho of the optimum.
+    """
     optimum = 1 + 8 ** (-1 / 4) if algorithm == "fedlc" else 1.0
-    assert solve(algorithm, [-50.0, 80.0], RULES["median"]) == pytest.approx(optimum, abs=1e-4)
+    tolerance = 0.05 if algorithm == "fedsam" else 1e-4
+    w = solve(algorithm, [-50.0, 80.0], RULES["median"])
+    assert w == pytest.approx(optimum, abs=tolerance)
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fednova"])

@@ -13,7 +13,7 @@ import torch
 from helpers.equality import COMPOSITIONS, PAIRS, is_state, same
 from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from moonfl import settings
-from moonfl.algorithms import ALGORITHMS, MOON, FedDecorr, FedLC, FedNTD, FedProx, FedRS
+from moonfl.algorithms import ALGORITHMS, MOON, FedDecorr, FedLC, FedNTD, FedProx, FedRS, FedSAM
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment
@@ -137,6 +137,7 @@ NEUTRAL = [
     FedNTD(weight=0),
     FedLC(tau=0),
     FedRS(alpha=1),
+    FedSAM(rho=0),
 ]  # neutral settings
 
 

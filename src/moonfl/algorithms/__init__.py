@@ -10,6 +10,7 @@ from .fednova import FedNova
 from .fedntd import FedNTD
 from .fedprox import FedProx
 from .fedrs import FedRS
+from .fedsam import FedSAM
 from .moon import MOON
 from .scaffold import Scaffold
 from .solo import Solo
@@ -28,6 +29,7 @@ __all__ = [
     "FedNova",
     "FedProx",
     "FedRS",
+    "FedSAM",
     "Scaffold",
     "Solo",
     "compose",

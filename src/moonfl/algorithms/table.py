@@ -12,6 +12,7 @@ from .fednova import FedNova
 from .fedntd import FedNTD
 from .fedprox import FedProx
 from .fedrs import FedRS
+from .fedsam import FedSAM
 from .moon import MOON
 from .scaffold import Scaffold
 from .solo import Solo
@@ -27,5 +28,6 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedntd": FedNTD,
     "fedlc": FedLC,
     "fedrs": FedRS,
+    "fedsam": FedSAM,
     "solo": Solo,
 }
