@@ -20,6 +20,7 @@ from moonfl.algorithms import (
     FedAvg,
     FedDecorr,
     FedDyn,
+    FedExP,
     FedLC,
     FedNova,
     FedNTD,
@@ -58,6 +59,7 @@ RUNS = {
     "fedlc": replace(BASE, algorithm=FedLC()),
     "fedrs": replace(BASE, algorithm=FedRS(alpha=0)),
     "fedsam": replace(BASE, algorithm=FedSAM(rho=0.2)),
+    "fedexp": replace(BASE, algorithm=FedExP()),
     "half the parties": replace(BASE, sample_fraction=0.4),
     "no head": replace(BASE, head=False),
 }

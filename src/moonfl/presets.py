@@ -7,6 +7,7 @@ from .algorithms import (
     FedAvg,
     FedDecorr,
     FedDyn,
+    FedExP,
     FedLC,
     FedNova,
     FedNTD,
@@ -116,6 +117,7 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
         "fedlc": (replace(fedavg, algorithm=FedLC()), "FedLC, tau 1"),
         "fedrs": (replace(fedavg, algorithm=FedRS()), "FedRS, alpha 0.5"),
         "fedsam": (replace(fedavg, algorithm=FedSAM()), "FedSAM, rho 0.05"),
+        "fedexp": (replace(fedavg, algorithm=FedExP()), "FedExP"),
         "centralised": (centralised, "all data in one place, 300 epochs"),
     }
 

@@ -13,7 +13,17 @@ import torch
 from helpers.equality import COMPOSITIONS, PAIRS, is_state, same
 from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from moonfl import settings
-from moonfl.algorithms import ALGORITHMS, MOON, FedDecorr, FedLC, FedNTD, FedProx, FedRS, FedSAM
+from moonfl.algorithms import (
+    ALGORITHMS,
+    MOON,
+    FedDecorr,
+    FedExP,
+    FedLC,
+    FedNTD,
+    FedProx,
+    FedRS,
+    FedSAM,
+)
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment
@@ -138,6 +148,7 @@ NEUTRAL = [
     FedLC(tau=0),
     FedRS(alpha=1),
     FedSAM(rho=0),
+    FedExP(epsilon=1e9),
 ]  # neutral settings
 
 

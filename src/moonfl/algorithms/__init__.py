@@ -5,6 +5,7 @@ from .composed import Composed, compose, part_key, replaces_aggregation
 from .fedavg import FedAvg
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
+from .fedexp import FedExP
 from .fedlc import FedLC
 from .fednova import FedNova
 from .fedntd import FedNTD
@@ -24,6 +25,7 @@ __all__ = [
     "FedAvg",
     "FedDecorr",
     "FedDyn",
+    "FedExP",
     "FedLC",
     "FedNTD",
     "FedNova",

@@ -7,6 +7,7 @@ from .base import Algorithm
 from .fedavg import FedAvg
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
+from .fedexp import FedExP
 from .fedlc import FedLC
 from .fednova import FedNova
 from .fedntd import FedNTD
@@ -29,5 +30,6 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedlc": FedLC,
     "fedrs": FedRS,
     "fedsam": FedSAM,
+    "fedexp": FedExP,
     "solo": Solo,
 }
