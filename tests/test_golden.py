@@ -31,7 +31,7 @@ from moonfl.algorithms import (
     Solo,
 )
 from moonfl.experiment import Experiment
-from moonfl.server_optimizers import Adam, Momentum, Yogi
+from moonfl.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from moonfl.task import Task
 from moonfl.types import Params
 
@@ -60,6 +60,7 @@ RUNS = {
     "fedrs": replace(BASE, algorithm=FedRS(alpha=0)),
     "fedsam": replace(BASE, algorithm=FedSAM(rho=0.2)),
     "fedexp": replace(BASE, algorithm=FedExP()),
+    "fedadagrad": replace(BASE, server=Adagrad(lr=0.03, beta1=0.5, tau=0.01)),
     "half the parties": replace(BASE, sample_fraction=0.4),
     "no head": replace(BASE, head=False),
 }

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from .experiment import Experiment
     from .exports import export, load_model
     from .runs.recorder import Result
-    from .server_optimizers import Adam, Average, Momentum, ServerOptimizer, Yogi
+    from .server_optimizers import Adagrad, Adam, Average, Momentum, ServerOptimizer, Yogi
 
 __version__ = metadata.version("moonfl")
 __all__ = [
     "MOON",
+    "Adagrad",
     "Adam",
     "Algorithm",
     "Average",
@@ -63,6 +64,7 @@ __all__ = [
 ]
 _MODULES = {
     "MOON": "algorithms",
+    "Adagrad": "server_optimizers",
     "Adam": "server_optimizers",
     "Algorithm": "algorithms",
     "Average": "server_optimizers",

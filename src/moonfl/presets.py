@@ -18,7 +18,7 @@ from .algorithms import (
     Solo,
 )
 from .experiment import Experiment
-from .server_optimizers import Momentum
+from .server_optimizers import Adagrad, Momentum
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,7 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
         "fedrs": (replace(fedavg, algorithm=FedRS()), "FedRS, alpha 0.5"),
         "fedsam": (replace(fedavg, algorithm=FedSAM()), "FedSAM, rho 0.05"),
         "fedexp": (replace(fedavg, algorithm=FedExP()), "FedExP"),
+        "fedadagrad": (replace(fedavg, server=Adagrad(lr=0.01)), "FedAdagrad, server lr 0.01"),
         "centralised": (centralised, "all data in one place, 300 epochs"),
     }
 
