@@ -27,6 +27,7 @@ from moonfl.algorithms import (
     FedProx,
     FedRS,
     FedSAM,
+    QFedAvg,
     Scaffold,
     Solo,
 )
@@ -61,6 +62,7 @@ RUNS = {
     "fedsam": replace(BASE, algorithm=FedSAM(rho=0.2)),
     "fedexp": replace(BASE, algorithm=FedExP()),
     "fedadagrad": replace(BASE, server=Adagrad(lr=0.03, beta1=0.5, tau=0.01)),
+    "qfedavg": replace(BASE, algorithm=QFedAvg(q=0.5)),
     "half the parties": replace(BASE, sample_fraction=0.4),
     "no head": replace(BASE, head=False),
 }

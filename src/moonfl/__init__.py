@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         FedProx,
         FedRS,
         FedSAM,
+        QFedAvg,
         Scaffold,
         Solo,
     )
@@ -50,6 +51,7 @@ __all__ = [
     "FedSAM",
     "InputError",
     "Momentum",
+    "QFedAvg",
     "Result",
     "RunError",
     "Scaffold",
@@ -81,6 +83,7 @@ _MODULES = {
     "FedSAM": "algorithms",
     "InputError": "errors",
     "Momentum": "server_optimizers",
+    "QFedAvg": "algorithms",
     "Result": "runs.recorder",
     "RunError": "errors",
     "Scaffold": "algorithms",

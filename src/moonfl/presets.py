@@ -14,6 +14,7 @@ from .algorithms import (
     FedProx,
     FedRS,
     FedSAM,
+    QFedAvg,
     Scaffold,
     Solo,
 )
@@ -119,6 +120,7 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
         "fedsam": (replace(fedavg, algorithm=FedSAM()), "FedSAM, rho 0.05"),
         "fedexp": (replace(fedavg, algorithm=FedExP()), "FedExP"),
         "fedadagrad": (replace(fedavg, server=Adagrad(lr=0.01)), "FedAdagrad, server lr 0.01"),
+        "qfedavg": (replace(fedavg, algorithm=QFedAvg(q=0.01)), "q-FedAvg, q 0.01"),
         "centralised": (centralised, "all data in one place, 300 epochs"),
     }
 

@@ -225,7 +225,10 @@ def first_round(exp: Experiment, batch_norm: bool = True) -> tuple[Server, list[
 def test_the_size_of_an_attack_does_not_affect_robust_aggregation(
     algorithm: str, rule: str, attack: str
 ) -> None:
-    """Attacks of sizes 1e6 and 1e8 give bit-identical servers, but not with the mean."""
+    """Attacks of sizes 1e6 and 1e8 give bit-identical servers, but not with the mean.
+
+    With the mean, an attack on q-FedAvg makes the denominator huge and stops the training instead.
+    """
     plain = with_algorithm(FIVE, algorithm)
     server, updates = first_round(plain)
     large, larger = (
@@ -236,6 +239,10 @@ def test_the_size_of_an_attack_does_not_affect_robust_aggregation(
     honest = aggregate(plain, server, updates[:4]).params
     hostile = aggregate(plain, server, large).params
     worse = aggregate(plain, server, larger).params
+    if algorithm == "qfedavg":
+        step = tree.norm(tree.sub(honest, server.params))
+        assert tree.norm(tree.sub(hostile, server.params)) < 0.1 * step
+        return
     assert tree.norm(tree.sub(worse, honest)) > 10 * tree.norm(tree.sub(hostile, honest)) > 1e4
 
 

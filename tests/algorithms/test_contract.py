@@ -23,6 +23,7 @@ from moonfl.algorithms import (
     FedProx,
     FedRS,
     FedSAM,
+    QFedAvg,
 )
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError
@@ -149,6 +150,7 @@ NEUTRAL = [
     FedRS(alpha=1),
     FedSAM(rho=0),
     FedExP(epsilon=1e9),
+    QFedAvg(q=0),
 ]  # neutral settings
 
 

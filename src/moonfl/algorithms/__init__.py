@@ -13,6 +13,7 @@ from .fedprox import FedProx
 from .fedrs import FedRS
 from .fedsam import FedSAM
 from .moon import MOON
+from .qfedavg import QFedAvg
 from .scaffold import Scaffold
 from .solo import Solo
 from .table import ALGORITHMS
@@ -32,6 +33,7 @@ __all__ = [
     "FedProx",
     "FedRS",
     "FedSAM",
+    "QFedAvg",
     "Scaffold",
     "Solo",
     "compose",

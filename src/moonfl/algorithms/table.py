@@ -15,6 +15,7 @@ from .fedprox import FedProx
 from .fedrs import FedRS
 from .fedsam import FedSAM
 from .moon import MOON
+from .qfedavg import QFedAvg
 from .scaffold import Scaffold
 from .solo import Solo
 
@@ -31,5 +32,6 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedrs": FedRS,
     "fedsam": FedSAM,
     "fedexp": FedExP,
+    "qfedavg": QFedAvg,
     "solo": Solo,
 }
