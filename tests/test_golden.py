@@ -15,9 +15,24 @@ import pytest
 import torch
 
 from moonfl import run
-from moonfl.algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
+from moonfl.algorithms import (
+    MOON,
+    FedAvg,
+    FedDecorr,
+    FedDyn,
+    FedExP,
+    FedLC,
+    FedNova,
+    FedNTD,
+    FedProx,
+    FedRS,
+    FedSAM,
+    QFedAvg,
+    Scaffold,
+    Solo,
+)
 from moonfl.experiment import Experiment
-from moonfl.server_optimizers import Adam, Momentum, Yogi
+from moonfl.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from moonfl.task import Task
 from moonfl.types import Params
 
@@ -40,6 +55,14 @@ RUNS = {
     "moon with fedavgm": replace(BASE, algorithm=MOON(mu=1), server=Momentum(momentum=0.3)),
     "fedadam": replace(BASE, server=Adam(lr=0.05, beta2=0.5)),
     "fedyogi": replace(BASE, server=Yogi(lr=0.05, beta2=0.5)),
+    "feddecorr": replace(BASE, algorithm=FedDecorr(weight=1)),
+    "fedntd": replace(BASE, algorithm=FedNTD(weight=3)),
+    "fedlc": replace(BASE, algorithm=FedLC()),
+    "fedrs": replace(BASE, algorithm=FedRS(alpha=0)),
+    "fedsam": replace(BASE, algorithm=FedSAM(rho=0.2)),
+    "fedexp": replace(BASE, algorithm=FedExP()),
+    "fedadagrad": replace(BASE, server=Adagrad(lr=0.03, beta1=0.5, tau=0.01)),
+    "qfedavg": replace(BASE, algorithm=QFedAvg(q=0.5)),
     "half the parties": replace(BASE, sample_fraction=0.4),
     "no head": replace(BASE, head=False),
 }

@@ -20,7 +20,7 @@ from moonfl.engines.base import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import RunError
 from moonfl.federation import aggregate, init_server, run
-from moonfl.local import Workbench, local_update, sgd_step
+from moonfl.local import Workbench, local_update, outputs_of, sgd_step
 from moonfl.models.base import Model
 from moonfl.seeds import rng
 from moonfl.task import Task
@@ -49,6 +49,22 @@ def test_parties_with_one_class_only(algorithm: str) -> None:
     exp = with_algorithm(TINY, algorithm)
     server = train(exp, replace(task, parties=one_class))
     assert all(torch.isfinite(v).all() for v in server.params.values())
+
+
+def test_a_method_sees_the_outputs_for_all_samples_of_a_party() -> None:
+    """In order, including those of the last incomplete batch, from a model in eval mode."""
+    task = gaussians((33,), batch_norm=True)
+    exp = replace(TINY, parties=1, batch_size=10)
+    server = init_server(exp, task)
+    model = {**server.params, **server.buffers}
+    data = task.parties[0]
+    found = list(outputs_of(exp, task, Workbench(task.build), data, model))
+    assert [len(batch.y) for _, batch in found] == [10, 10, 10, 3]
+    assert torch.cat([batch.rows for _, batch in found]).tolist() == list(range(33))
+    assert torch.cat([batch.y for _, batch in found]).equal(data.y)
+    logits = torch.cat([output.logits for output, _ in found])
+    torch.testing.assert_close(logits, Workbench(task.build).frozen(model)(data.x).logits)
+    assert not logits.requires_grad
 
 
 def test_a_party_with_one_sample_and_batch_norm_does_not_affect_the_model() -> None:

@@ -6,28 +6,52 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .algorithms import MOON, Algorithm, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
+    from .algorithms import (
+        MOON,
+        Algorithm,
+        FedAvg,
+        FedDecorr,
+        FedDyn,
+        FedExP,
+        FedLC,
+        FedNova,
+        FedNTD,
+        FedProx,
+        FedRS,
+        FedSAM,
+        QFedAvg,
+        Scaffold,
+        Solo,
+    )
     from .api.experiments import resume, run
     from .api.federate import federate
     from .errors import InputError, RunError
     from .experiment import Experiment
     from .exports import export, load_model
     from .runs.recorder import Result
-    from .server_optimizers import Adam, Average, Momentum, ServerOptimizer, Yogi
+    from .server_optimizers import Adagrad, Adam, Average, Momentum, ServerOptimizer, Yogi
 
 __version__ = metadata.version("moonfl")
 __all__ = [
     "MOON",
+    "Adagrad",
     "Adam",
     "Algorithm",
     "Average",
     "Experiment",
     "FedAvg",
+    "FedDecorr",
     "FedDyn",
+    "FedExP",
+    "FedLC",
+    "FedNTD",
     "FedNova",
     "FedProx",
+    "FedRS",
+    "FedSAM",
     "InputError",
     "Momentum",
+    "QFedAvg",
     "Result",
     "RunError",
     "Scaffold",
@@ -42,16 +66,24 @@ __all__ = [
 ]
 _MODULES = {
     "MOON": "algorithms",
+    "Adagrad": "server_optimizers",
     "Adam": "server_optimizers",
     "Algorithm": "algorithms",
     "Average": "server_optimizers",
     "Experiment": "experiment",
     "FedAvg": "algorithms",
+    "FedDecorr": "algorithms",
     "FedDyn": "algorithms",
+    "FedExP": "algorithms",
+    "FedLC": "algorithms",
+    "FedNTD": "algorithms",
     "FedNova": "algorithms",
     "FedProx": "algorithms",
+    "FedRS": "algorithms",
+    "FedSAM": "algorithms",
     "InputError": "errors",
     "Momentum": "server_optimizers",
+    "QFedAvg": "algorithms",
     "Result": "runs.recorder",
     "RunError": "errors",
     "Scaffold": "algorithms",

@@ -183,6 +183,7 @@ def make_step(exp: Experiment, task: Task, variant: Variant, batch: int = BATCH)
         supervised=task.supervised,
         frozen=bench.frozen,
         class_counts=torch.bincount(examples.y, minlength=len(task.classes)),
+        outputs=lambda model: iter([(bench.frozen(model)(samples), samples)]),
     )
     model = bench.module(party.global_model).train()
     loss_of = exp.algorithm.local_loss(party)

@@ -106,6 +106,7 @@ def local_update(
             supervised=task.supervised,
             frozen=frozen_factory(exp, task, workbench, data),
             class_counts=torch.bincount(data.y, minlength=len(task.classes)),
+            outputs=functools.partial(outputs_of, exp, task, workbench, data),
         )
         model = workbench.module(view.global_model)
         loss_function = exp.algorithm.local_loss(on_device(view, torch.device(exp.device)))
@@ -164,6 +165,16 @@ def frozen_factory(
             yield task.preparation.batch(data.x, rows)
 
     return functools.partial(workbench.cached, inputs=inputs)
+
+
+def outputs_of(
+    exp: Experiment, task: Task, workbench: Workbench, data: Examples, params: Params
+) -> Iterator[tuple[Output, Batch]]:
+    """Yield a frozen model's outputs for all samples of a party, batch by batch, not augmented."""
+    model = workbench.frozen(params)
+    for rows in torch.arange(len(data.y), device=data.y.device).split(exp.batch_size):
+        batch = Batch(task.preparation.batch(data.x, rows), data.y[rows], rows)
+        yield model(batch), batch
 
 
 def check_buffers(before: Params, after: Params) -> None:

@@ -2,9 +2,24 @@
 
 from dataclasses import dataclass, replace
 
-from .algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold, Solo
+from .algorithms import (
+    MOON,
+    FedAvg,
+    FedDecorr,
+    FedDyn,
+    FedExP,
+    FedLC,
+    FedNova,
+    FedNTD,
+    FedProx,
+    FedRS,
+    FedSAM,
+    QFedAvg,
+    Scaffold,
+    Solo,
+)
 from .experiment import Experiment
-from .server_optimizers import Momentum
+from .server_optimizers import Adagrad, Momentum
 
 
 @dataclass(frozen=True)
@@ -98,6 +113,14 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
         "moon-fedavgm": (replace(moon, server=momentum), "MOON with FedAvgM"),
         "fednova": (replace(fedavg, algorithm=FedNova()), "FedNova"),
         "feddyn": (replace(fedavg, algorithm=FedDyn()), "FedDyn, alpha 0.1"),
+        "feddecorr": (replace(fedavg, algorithm=FedDecorr()), "FedDecorr, beta 0.1"),
+        "fedntd": (replace(fedavg, algorithm=FedNTD()), "FedNTD, beta 1, tau 1"),
+        "fedlc": (replace(fedavg, algorithm=FedLC()), "FedLC, tau 1"),
+        "fedrs": (replace(fedavg, algorithm=FedRS()), "FedRS, alpha 0.5"),
+        "fedsam": (replace(fedavg, algorithm=FedSAM()), "FedSAM, rho 0.05"),
+        "fedexp": (replace(fedavg, algorithm=FedExP()), "FedExP"),
+        "fedadagrad": (replace(fedavg, server=Adagrad(lr=0.01)), "FedAdagrad, server lr 0.01"),
+        "qfedavg": (replace(fedavg, algorithm=QFedAvg(q=0.01)), "q-FedAvg, q 0.01"),
         "centralised": (centralised, "all data in one place, 300 epochs"),
     }
 

@@ -1,6 +1,6 @@
 """Data types exchanged between server and parties, and what an algorithm sees of a party."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -66,6 +66,8 @@ class Party:
     supervised: Callable[[Tensor, Batch], Tensor]  # (logits, batch) -> loss, defined by the task
     frozen: Callable[[Params], Frozen]  # loads parameters into a frozen model
     class_counts: Tensor  # number of the party's samples of each class, [classes]
+    # outputs of a frozen model for all samples of the party, batch by batch, not augmented
+    outputs: Callable[[Params], Iterator[tuple[Output, Batch]]]
 
     @property
     def global_model(self) -> Params:

@@ -225,7 +225,10 @@ def first_round(exp: Experiment, batch_norm: bool = True) -> tuple[Server, list[
 def test_the_size_of_an_attack_does_not_affect_robust_aggregation(
     algorithm: str, rule: str, attack: str
 ) -> None:
-    """Attacks of sizes 1e6 and 1e8 give bit-identical servers, but not with the mean."""
+    """Attacks of sizes 1e6 and 1e8 give bit-identical servers, but not with the mean.
+
+    With the mean, an attack on q-FedAvg makes the denominator huge and stops the training instead.
+    """
     plain = with_algorithm(FIVE, algorithm)
     server, updates = first_round(plain)
     large, larger = (
@@ -236,6 +239,10 @@ def test_the_size_of_an_attack_does_not_affect_robust_aggregation(
     honest = aggregate(plain, server, updates[:4]).params
     hostile = aggregate(plain, server, large).params
     worse = aggregate(plain, server, larger).params
+    if algorithm == "qfedavg":
+        step = tree.norm(tree.sub(honest, server.params))
+        assert tree.norm(tree.sub(hostile, server.params)) < 0.1 * step
+        return
     assert tree.norm(tree.sub(worse, honest)) > 10 * tree.norm(tree.sub(hostile, honest)) > 1e4
 
 
@@ -453,7 +460,14 @@ def solve(algorithm: str, hostile: list[float], rule: dict) -> float:
 
 @by_algorithm
 def test_the_honest_optimum_is_reached_with_a_hostile_minority(algorithm: str) -> None:
-    assert solve(algorithm, [-50.0, 80.0], RULES["median"]) == pytest.approx(1.0, abs=1e-4)
+    """The margin of FedLC, for a class with eight samples, shifts the only logit, which is w.
+
+    FedSAM ends within rho of the optimum.
+    """
+    optimum = 1 + 8 ** (-1 / 4) if algorithm == "fedlc" else 1.0
+    tolerance = 0.05 if algorithm == "fedsam" else 1e-4
+    w = solve(algorithm, [-50.0, 80.0], RULES["median"])
+    assert w == pytest.approx(optimum, abs=tolerance)
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fednova"])

@@ -13,7 +13,18 @@ import torch
 from helpers.equality import COMPOSITIONS, PAIRS, is_state, same
 from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from moonfl import settings
-from moonfl.algorithms import ALGORITHMS, MOON, FedProx
+from moonfl.algorithms import (
+    ALGORITHMS,
+    MOON,
+    FedDecorr,
+    FedExP,
+    FedLC,
+    FedNTD,
+    FedProx,
+    FedRS,
+    FedSAM,
+    QFedAvg,
+)
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment
@@ -129,9 +140,23 @@ def test_a_repeated_round_starts_from_the_same_state(algorithm: str) -> None:
         assert same(vars(a) | {"metrics": 0}, vars(b) | {"metrics": 0})
 
 
-@pytest.mark.parametrize("method", [FedProx(mu=0), MOON(mu=0), MOON(mu=0, contrast="l2")])
+NEUTRAL = [
+    FedProx(mu=0),
+    MOON(mu=0),
+    MOON(mu=0, contrast="l2"),
+    FedDecorr(weight=0),
+    FedNTD(weight=0),
+    FedLC(tau=0),
+    FedRS(alpha=1),
+    FedSAM(rho=0),
+    FedExP(epsilon=1e9),
+    QFedAvg(q=0),
+]  # neutral settings
+
+
+@pytest.mark.parametrize("method", NEUTRAL)
 @pytest.mark.parametrize("batch_norm", [False, True])
-def test_mu_zero_is_bit_identical_to_fedavg(method, batch_norm: bool) -> None:
+def test_a_neutral_setting_is_bit_identical_to_fedavg(method, batch_norm: bool) -> None:
     task = gaussians(batch_norm=batch_norm)
     fedavg = train(with_algorithm(TINY, "fedavg"), task)
     other = train(with_algorithm(TINY, method), task)

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from helpers.problems import TINY, gaussians, with_algorithm
+from helpers.problems import TINY, gaussians, make_party, with_algorithm
 from moonfl.algorithms.moon import MOON, model_contrastive
 from moonfl.engines.embedded import Embedded
 from moonfl.federation import init_server
 from moonfl.local import Workbench
-from moonfl.types import Batch, Output, Party
+from moonfl.types import Batch, Output
 
 
 def equation_3(z: Tensor, z_glob: Tensor, z_prev: list[Tensor], tau: float) -> float:
@@ -94,17 +94,11 @@ class Representation(nn.Module):
 
 def local_loss(algorithm: MOON, z: Tensor, glob: Tensor, prev: list[Tensor]) -> float:
     """Return the local loss for representations of the models and a supervised loss of 7."""
-    party = Party(
-        id=0,
+    party = make_party(
         state={f"prev{i}": {f"prev{i}": z_prev} for i, z_prev in enumerate(prev)},
         global_params={"glob": glob},
-        global_buffers={},
-        shared={},
-        lr=0.1,
-        momentum=0.0,
         supervised=lambda logits, batch: torch.tensor(7.0, dtype=torch.float64),
         frozen=lambda params: lambda x, rows: Output(next(iter(params.values())), z),
-        class_counts=torch.ones(1),
     )
     loss = algorithm.local_loss(party)
     return float(loss(Representation(z), Batch(z, z, z)))
@@ -130,18 +124,7 @@ def test_l2_is_the_mean_of_the_unsquared_norms() -> None:
 def test_no_frozen_model_is_built_without_previous_models() -> None:
     """Without augmentation a frozen model costs one pass over all samples of the party."""
     frozen_models: list[object] = []
-    party = Party(
-        id=0,
-        state={},
-        global_params={},
-        global_buffers={},
-        shared={},
-        lr=0.1,
-        momentum=0.0,
-        supervised=lambda logits, batch: logits.sum(),
-        frozen=frozen_models.append,
-        class_counts=torch.ones(1),
-    )
+    party = make_party(frozen=frozen_models.append)
     MOON().local_loss(party)
     assert frozen_models == []
 

@@ -5,10 +5,12 @@ import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
@@ -24,7 +26,7 @@ from moonfl.models.base import Model
 from moonfl.presets import PRESETS
 from moonfl.runs.schema import RoundRecord
 from moonfl.task import Task
-from moonfl.types import Batch, Output, Server
+from moonfl.types import Batch, Output, Party, Server
 
 AS_STORED = Preparation(mean=(0.0,), std=(1.0,), scale=1.0)
 TINY = Experiment(parties=4, rounds=3, epochs=2, batch_size=32, out_dim=16)
@@ -124,6 +126,24 @@ def with_algorithm(exp: Experiment, algorithm: str | Algorithm) -> Experiment:
     if not algorithm.federated:
         exp = replace(exp, rounds=1, sample_fraction=1)
     return replace(exp, algorithm=algorithm)
+
+
+def make_party(**changes: Any) -> Party:
+    """Return what an algorithm sees of a party that has no state, samples or models."""
+    fields: dict[str, Any] = {
+        "id": 0,
+        "state": {},
+        "global_params": {},
+        "global_buffers": {},
+        "shared": {},
+        "lr": 0.1,
+        "momentum": 0.0,
+        "supervised": lambda logits, batch: F.cross_entropy(logits, batch.y),
+        "frozen": lambda params: None,
+        "class_counts": torch.ones(1),
+        "outputs": lambda params: iter([]),
+    }
+    return Party(**{**fields, **changes})
 
 
 def write_cifar10(data_dir: Path, per_file: int = 20) -> None:

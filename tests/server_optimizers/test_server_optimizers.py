@@ -10,7 +10,7 @@ from helpers.problems import TINY, gaussians, quadratics, train
 from moonfl.algorithms import MOON, FedAvg
 from moonfl.experiment import Experiment
 from moonfl.federation import aggregate, init_server
-from moonfl.server_optimizers import Adam, Momentum, Yogi
+from moonfl.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from moonfl.types import Update
 
 
@@ -61,6 +61,33 @@ def test_adam_and_yogi(kind: type[Adam]) -> None:
         w = w + lr * m / (math.sqrt(v) + tau)
         expected.append(w)
     assert trajectory(kind(lr=lr, beta1=b1, beta2=b2, tau=tau), TARGETS) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("b1", [0.0, 0.9])
+def test_adagrad(b1: float) -> None:
+    lr, tau = 0.1, 0.01
+    w = 1.0
+    m = 0.0
+    v = tau**2
+    expected = []
+    for target in TARGETS:
+        d = target - w
+        m = b1 * m + (1 - b1) * d
+        v = v + d * d
+        w = w + lr * m / (math.sqrt(v) + tau)
+        expected.append(w)
+    assert trajectory(Adagrad(lr=lr, beta1=b1, tau=tau), TARGETS) == pytest.approx(expected)
+
+
+def test_the_steps_of_adagrad_shrink() -> None:
+    """If every change is d, step t is about lr/sqrt(t)."""
+    w = {"w": torch.zeros(1, dtype=torch.float64)}
+    server = Adagrad(lr=0.1, tau=1e-6)
+    state = server.init(w)
+    for t in range(1, 6):
+        before = float(w["w"])
+        w, state = server.step(w, {"w": w["w"] + 2}, state)
+        assert float(w["w"]) - before == pytest.approx(0.1 / math.sqrt(t), rel=1e-4)
 
 
 def test_momentum_zero_is_the_average() -> None:

@@ -3,10 +3,17 @@
 from .base import Algorithm
 from .composed import Composed, compose, part_key, replaces_aggregation
 from .fedavg import FedAvg
+from .feddecorr import FedDecorr
 from .feddyn import FedDyn
+from .fedexp import FedExP
+from .fedlc import FedLC
 from .fednova import FedNova
+from .fedntd import FedNTD
 from .fedprox import FedProx
+from .fedrs import FedRS
+from .fedsam import FedSAM
 from .moon import MOON
+from .qfedavg import QFedAvg
 from .scaffold import Scaffold
 from .solo import Solo
 from .table import ALGORITHMS
@@ -17,9 +24,16 @@ __all__ = [
     "Algorithm",
     "Composed",
     "FedAvg",
+    "FedDecorr",
     "FedDyn",
+    "FedExP",
+    "FedLC",
+    "FedNTD",
     "FedNova",
     "FedProx",
+    "FedRS",
+    "FedSAM",
+    "QFedAvg",
     "Scaffold",
     "Solo",
     "compose",

@@ -5,10 +5,17 @@ A new method is a file next to this one and an entry here, before SOLO.
 
 from .base import Algorithm
 from .fedavg import FedAvg
+from .feddecorr import FedDecorr
 from .feddyn import FedDyn
+from .fedexp import FedExP
+from .fedlc import FedLC
 from .fednova import FedNova
+from .fedntd import FedNTD
 from .fedprox import FedProx
+from .fedrs import FedRS
+from .fedsam import FedSAM
 from .moon import MOON
+from .qfedavg import QFedAvg
 from .scaffold import Scaffold
 from .solo import Solo
 
@@ -19,5 +26,12 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "scaffold": Scaffold,
     "fednova": FedNova,
     "feddyn": FedDyn,
+    "feddecorr": FedDecorr,
+    "fedntd": FedNTD,
+    "fedlc": FedLC,
+    "fedrs": FedRS,
+    "fedsam": FedSAM,
+    "fedexp": FedExP,
+    "qfedavg": QFedAvg,
     "solo": Solo,
 }

@@ -2,8 +2,8 @@
 
 from .average import Average
 from .base import ServerOptimizer
-from .fedopt import Adam, Yogi
+from .fedopt import Adagrad, Adam, Yogi
 from .momentum import Momentum
 from .table import SERVERS
 
-__all__ = ["SERVERS", "Adam", "Average", "Momentum", "ServerOptimizer", "Yogi"]
+__all__ = ["SERVERS", "Adagrad", "Adam", "Average", "Momentum", "ServerOptimizer", "Yogi"]

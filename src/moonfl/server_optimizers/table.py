@@ -2,7 +2,7 @@
 
 from .average import Average
 from .base import ServerOptimizer
-from .fedopt import Adam, Yogi
+from .fedopt import Adagrad, Adam, Yogi
 from .momentum import Momentum
 
 SERVERS: dict[str, type[ServerOptimizer]] = {
@@ -10,4 +10,5 @@ SERVERS: dict[str, type[ServerOptimizer]] = {
     "momentum": Momentum,
     "adam": Adam,
     "yogi": Yogi,
+    "adagrad": Adagrad,
 }
