@@ -24,6 +24,9 @@ class Example:
     ("name", "value", "message"),
     [
         ("count", "ten", "count must be an integer >= 1, got 'ten'"),
+        ("count", "5_0", "count must be an integer >= 1, got '5_0'"),
+        ("count", "٣", "count must be an integer >= 1, got '٣'"),
+        ("rate", "0.1_5", "rate must be a finite number > 0 and < 1 or none, got '0.1_5'"),
         ("count", 0, "count must be an integer >= 1, got 0"),
         ("count", 1.0, "count must be an integer >= 1, got 1.0"),
         ("seed", -1, "seed must be an integer >= 0 and <= 9223372036854775807, got -1"),

@@ -10,6 +10,8 @@ import shlex
 import sys
 from collections.abc import Iterable
 
+MAX_NAMES = 100  # allowed names that an error lists
+
 
 class InputError(ValueError):
     """Invalid input: the message states what was given, what is allowed, and where to fix it."""
@@ -32,6 +34,13 @@ class RunError(RuntimeError):
     """A run that cannot continue. The rounds recorded so far stay on disk."""
 
 
+class DataError(RunError):
+    """Data that became unreadable during a run, which can be resumed once they are restored.
+
+    The message may name files or quote values, so a Flower site does not send it to the server.
+    """
+
+
 class DivergenceError(RunError):
     """Training that produced infinite or undefined weights, and would do so again if repeated."""
 
@@ -49,6 +58,8 @@ def unknown(kind: str, name: str, allowed: Iterable[str], also: str = "") -> Inp
     names = sorted(allowed)
     closest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(closest)}?" if closest else ""
+    if len(names) > MAX_NAMES:
+        names = [*names[:MAX_NAMES], f"and {len(names) - MAX_NAMES} more"]
     if also:
         names.append(also)
     return InputError(f"unknown {kind} '{name}'{hint} (allowed: {', '.join(names)})")
@@ -65,9 +76,22 @@ def quoted(path: object) -> str:
     return shlex.quote(str(path))
 
 
+def printable(text: str) -> str:
+    """Return a text whose unprintable characters, except line breaks, are escaped as in \\x1b."""
+    return "".join(
+        character
+        if character.isprintable() or character in "\n\t"
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
 def notify(message: str) -> None:
-    """Print a line to stderr. A closed stderr is ignored, so that it never stops a run."""
+    """Print a message to stderr. A closed stderr is ignored, so that it never stops a run.
+
+    A message may quote a name or a cell, so characters that control a terminal are escaped.
+    """
     if sys.stderr is None:  # Python was started without it
         return
     with contextlib.suppress(OSError, ValueError):  # a closed pipe, terminal or stream
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)

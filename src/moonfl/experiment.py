@@ -26,6 +26,7 @@ from .components import (
 )
 from .data.base import Reading
 from .data.datasets import source
+from .data.locations import check_file
 from .data.partition import check_kind
 from .errors import InputError, notify, unknown
 from .models.encoders import ENCODERS
@@ -43,6 +44,7 @@ READER_SETTINGS = {  # settings of a reader, and the datasets that have it
     "ignore": ("csv",),
     "image_size": ("folder",),
     "classes": ("csv", "folder", "npz", CUSTOM_DATA),
+    "holdout_by": ("csv", "npz", CUSTOM_DATA),
 }
 
 
@@ -75,6 +77,12 @@ class Experiment:
         "share of each party's samples held out as test set, for data without one; none: 0.2",
         above=0,
         below=1,
+    )
+    holdout_by: str | None = setting(
+        None,
+        "with dataset=csv or npz: the column, such as a patient, whose groups are held out as a "
+        "whole; none: single samples are held out",
+        added="0.2",
     )
     validation: float | None = setting(
         None,
@@ -221,6 +229,11 @@ class Experiment:
             raise InputError(
                 "partition=column and column=NAME belong together; set both or neither"
             )
+        if self.holdout_by is not None and self.holdout_by == self.column:
+            raise InputError(
+                f"holdout_by={self.holdout_by} would hold out whole parties, because column is the "
+                "same; use a column that divides the samples of a party, such as the patient"
+            )
         for key, datasets in READER_SETTINGS.items():
             if getattr(self, key) is not None and self.dataset not in (*datasets, "sites"):
                 raise InputError(
@@ -236,6 +249,7 @@ class Experiment:
             column=self.column,
             ignore=split_names(self.ignore),
             classes=split_names(self.classes),
+            holdout_by=self.holdout_by,
             image_size=self.image_size,
         )
 
@@ -326,6 +340,7 @@ def from_toml(path: Path, changes: dict[str, str] | None = None) -> Experiment:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file."""
+    check_file(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

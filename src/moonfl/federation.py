@@ -10,6 +10,7 @@ from . import seeds
 from .aggregation import AGGREGATIONS, aggregation_rule, clip_update
 from .engines import Engine
 from .experiment import Experiment
+from .models.base import STATISTICS
 from .runs.rounds import round_record
 from .runs.schema import RoundRecord
 from .runs.stopping import is_finished
@@ -86,9 +87,12 @@ def aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server:
     params, optimizer_state = optimizer.step(
         server.params, aggregated.params, server.optimizer_state
     )
+    buffers = {**mean((u.buffers, u.num_samples) for u in trained)}
+    # A mean of equal float64 values may differ from them in the last digit.
+    buffers |= {name: server.buffers[name] for name in STATISTICS if name in buffers}
     return Server(
         params={**params},
-        buffers=mean((u.buffers, u.num_samples) for u in trained),
+        buffers=buffers,
         shared=in_memory(aggregated.shared),
         memory=in_memory(aggregated.memory),
         optimizer_state=in_memory(optimizer_state),

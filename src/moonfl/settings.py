@@ -200,6 +200,23 @@ def _to_type(hint: Any, value: Any) -> object:
     return _to_number(hint, value)
 
 
+def parse_int(text: str) -> int:
+    """Return the integer that a text denotes, or raise a ValueError."""
+    return int(_without_python_syntax(text))
+
+
+def parse_float(text: str) -> float:
+    """Return the float that a text denotes, or raise a ValueError."""
+    return float(_without_python_syntax(text))
+
+
+def _without_python_syntax(text: str) -> str:
+    """Refuse numbers that only Python accepts: 5_0 for 50, and digits of other alphabets."""
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} is not a number")
+    return text
+
+
 def _to_string(value: Any) -> str:
     if not isinstance(value, str) or not value.encode("utf-8"):  # encode refuses lone surrogates
         raise TypeError(f"{value!r} is not a non-empty string")
@@ -210,9 +227,9 @@ def _to_number(hint: Any, value: Any) -> float:
     if isinstance(value, bool):
         raise TypeError("a boolean is not a number")
     if hint is int and isinstance(value, numbers.Integral | str):
-        return int(value)
+        return parse_int(value) if isinstance(value, str) else int(value)
     if hint is float and isinstance(value, numbers.Real | str):
-        number = float(value)
+        number = parse_float(value) if isinstance(value, str) else float(value)
         if math.isfinite(number):
             return number
     raise TypeError(f"{value!r} is not {hint.__name__}")

@@ -5,8 +5,9 @@ takes all of it. `moonfl.federate`, a Flower site and the Flower server start wi
 already split by party (FederatedData).
 """
 
+import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -23,11 +24,20 @@ from .data.datasets import load
 from .data.images import Images
 from .data.locations import directory
 from .data.moments import Moments, compute_moments, mean_and_std, statistics_shape
-from .data.partition import Index, Partition, PartitionRequest, partition_samples, split_off
-from .errors import InputError, first_line, unknown
+from .data.partition import (
+    Index,
+    Partition,
+    PartitionRequest,
+    choose_groups,
+    partition_samples,
+    split_off,
+)
+from .errors import InputError, first_line, notify, unknown
 from .experiment import HOLDOUT, Experiment
 from .metrics import Score, Tally, score, tally, total
 from .models.base import (
+    STATISTICS,
+    Standardise,
     has_batch_norm,
     is_batch_norm,
     standardises,
@@ -56,6 +66,7 @@ class FederatedData:
     names: tuple[str, ...] = ()  # of the parties, if they have any
     features: tuple[str, ...] = ()  # column names of a table, in their order in x
     note: str = ""  # about the partition, for the user
+    groups: Index | None = None  # of each sample in `train`; a group is held out as a whole
 
 
 @dataclass(frozen=True)
@@ -81,9 +92,8 @@ class Task:
             model = self.build()
         buffers = dict(tree.copy(tree.buffers_of(model)))
         if self.scales is not None:
-            mean, std = self.scales
-            buffers["standardise.mean"] = mean.to(buffers["standardise.mean"])
-            buffers["standardise.std"] = std.to(mean)
+            for name, values in zip(STATISTICS, self.scales, strict=True):
+                buffers[name] = values.to(buffers[name])
         return tree.copy(tree.params_of(model)), buffers
 
     def supervised(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -138,6 +148,38 @@ class Task:
         """Return the score of a model from the counts of all chunks."""
         return score(**self.tallies(parts))
 
+    def check_images(self) -> None:
+        """Decode every image file once, so that a damaged one is found before the first round."""
+        for examples in (*self._party_list(), *self.held_out.values()):
+            if isinstance(examples.x, Images):
+                examples.x.check()
+
+    def _party_list(self) -> list[Examples]:
+        """Return the training samples of each party that is here."""
+        by_number = self.parties.values() if isinstance(self.parties, Mapping) else self.parties
+        return list(by_number)
+
+    @functools.cached_property
+    def duplicates(self) -> dict[str, int]:
+        """Return how many samples of each held-out set are identical to a training sample."""
+        training: set[int] = set()
+        for examples in self._party_list():
+            training.update(sample_hashes(examples))
+        counts = {}
+        for name, examples in self.held_out.items():
+            counts[name] = sum(value in training for value in sample_hashes(examples))
+        return counts
+
+    def notify_duplicates(self) -> None:
+        """Print how many held-out samples are identical to training samples, if there are any."""
+        for name, count in self.duplicates.items():
+            if count > 0:
+                notify(
+                    f"moonfl: {count} of {len(self.held_out[name].y)} {name} samples are identical "
+                    "to training samples, so accuracy may be too high; holdout_by=COLUMN (groups= "
+                    "in moonfl.federate) keeps samples that belong together on one side"
+                )
+
     def partition_record(self) -> PartitionRecord:
         """Return which party has which samples, and a hash that detects changed data."""
         parties = [self.parties[i] for i in range(len(self.parties))]
@@ -150,6 +192,7 @@ class Task:
             shape=list(first.shape[1:]),
             dtype=str(first.dtype).removeprefix("torch."),
             sha256=hash_examples(*parties, *self.held_out.values()),
+            duplicates=self.duplicates,
         )
 
     def blueprint(self) -> Blueprint:
@@ -173,6 +216,17 @@ class Task:
         return counts
 
 
+def sample_hashes(examples: Examples) -> Iterator[int]:
+    """Yield a hash of each sample, without its label. It differs between processes."""
+    x = examples.x
+    if isinstance(x, Images):
+        yield from map(hash, x.contents())
+        return
+    for rows in x.cpu().flatten(1).split(EVALUATION_BATCH):
+        for row in rows.numpy():
+            yield hash(row.tobytes())
+
+
 def hash_examples(*sets: Examples) -> str:
     """Return the SHA-256 of the samples and labels of these sets."""
     digest = hashlib.sha256()
@@ -192,24 +246,25 @@ def read(exp: Experiment) -> Dataset:
 
 
 def make_partition(exp: Experiment, data: Dataset) -> Partition:
-    """Split the training samples of a dataset among the parties."""
+    """Split the training samples of a dataset among the parties, whose names are checked."""
     request = PartitionRequest(
         labels=data.train.y.cpu().numpy(),
         parties=exp.parties,
-        columns=data.columns,
+        columns={key: data.columns[key] for key in data.columns if key != exp.holdout_by},
         beta=exp.beta,
         seed=exp.partition_seed,
         min_samples=exp.min_samples,
         column=exp.column,
         dataset=exp.dataset,
     )
-    return partition_samples(exp.partition, request)
+    partition = partition_samples(exp.partition, request)
+    check_names("a party", partition.names)
+    return partition
 
 
 def split(exp: Experiment, data: Dataset) -> FederatedData:
     """Partition a dataset among parties and hold samples out."""
     partition = make_partition(exp, data)
-    check_names("a party", partition.names)
     test_party = None
     if exp.column is not None and exp.column in data.test_columns:
         location = f"column '{exp.column}' of the test set"
@@ -224,10 +279,23 @@ def split(exp: Experiment, data: Dataset) -> FederatedData:
         names=partition.names,
         features=data.features,
         note=partition.note,
+        groups=sample_groups(exp, data),
     )
     if data.test is not None and exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these data have one")
     return hold_out(federated, test=exp.holdout or HOLDOUT, validation=exp.validation)
+
+
+def sample_groups(exp: Experiment, data: Dataset) -> Index | None:
+    """Return the group of each training sample, if holdout_by is set."""
+    column = exp.holdout_by
+    if column is None:
+        return None
+    if column not in data.columns:
+        columns = data.columns or ["none: these data have no columns"]
+        raise unknown("column for holdout_by", column, columns)
+    groups: Index = np.unique(data.columns[column], return_inverse=True)[1]
+    return groups
 
 
 def owners(values: NDArray[np.generic], names: tuple[str, ...], location: str) -> Tensor:
@@ -244,34 +312,50 @@ def hold_out(
 ) -> FederatedData:
     """Hold out a share of each party's samples, for a test set if there is none and for validation.
 
-    If no sample can be held out, that is an error where it is `required`.
+    If the data have groups, these are held out as a whole: a share of each party's groups. If no
+    sample can be held out, that is an error where it is `required`.
     """
+    if data.groups is not None and data.test is not None and validation is None:
+        raise InputError(
+            "holdout_by is for samples that are held out; these data have a test set, and "
+            "validation=SHARE is not set"
+        )
+    kind = "samples" if data.groups is None else "groups (holdout_by)"
     if data.test is None:
-        parts, rows, party = _split_off(data.parts, test, "holdout")
+        parts, rows, party = _split_off(data, test, "holdout")
         if required and len(rows) == 0:
-            raise too_few_samples(test, "holdout=SHARE")
+            raise too_few_samples(test, "holdout=SHARE", kind)
         data = replace(data, parts=parts, test=data.train.take(rows), test_party=party)
     if validation is not None:
-        parts, rows, _ = _split_off(data.parts, validation, "validation")
+        parts, rows, _ = _split_off(data, validation, "validation")
         if required and len(rows) == 0:
-            raise too_few_samples(validation, "validation=SHARE")
+            raise too_few_samples(validation, "validation=SHARE", kind)
         examples = data.train.take(rows) if len(rows) > 0 else None
         data = replace(data, parts=parts, validation=examples)
     return data
 
 
 def _split_off(
-    parts: Mapping[int, Index], share: float, purpose: seeds.Purpose
+    data: FederatedData, share: float, purpose: seeds.Purpose
 ) -> tuple[dict[int, Index], Tensor, Tensor]:
-    """Split off a share of every party's samples.
+    """Split off a share of every party's samples, or of its groups.
 
     Return the remaining indices per party, the held-out indices, and the owner of each of them.
     """
     remaining = {}
     held_out = []
     party = []
-    for i, part in parts.items():
-        remaining[i], rows = split_off(part, share, seeds.rng(0, purpose, 0, i))
+    is_chosen = None
+    if data.groups is not None:
+        groups = choose_groups(
+            data.parts, data.groups, share, lambda i: seeds.rng(0, purpose, 0, i)
+        )
+        is_chosen = np.isin(data.groups, sorted(groups))
+    for i, part in data.parts.items():
+        if is_chosen is None:
+            remaining[i], rows = split_off(part, share, seeds.rng(0, purpose, 0, i))
+        else:
+            remaining[i], rows = part[~is_chosen[part]], part[is_chosen[part]]
         held_out.append(rows)
         party.append(np.full(len(rows), i))
     return (
@@ -281,10 +365,10 @@ def _split_off(
     )
 
 
-def too_few_samples(share: float, key: str) -> InputError:
-    """Return the error for parties that are too small to hold samples out."""
+def too_few_samples(share: float, key: str, kind: str) -> InputError:
+    """Return the error for parties that are too small to hold samples or groups out."""
     return InputError(
-        f"no party has enough samples to hold out a share of {share:g}; increase {key}"
+        f"no party has enough {kind} to hold out a share of {share:g}; increase {key}"
     )
 
 
@@ -304,22 +388,27 @@ def build_task(
     check_device(exp.device)
     check_names("a class", data.classes)
     check_names("a party", data.names)
+    shape = tuple(data.train.x.shape[1:])
+    network = make_builder(exp, shape, data.train.x.dtype, len(data.classes), model)
+    is_factory = exp.model not in ENCODERS and not isinstance(model, nn.Module)
+    check_model(network, is_factory=is_factory)
+    test, validation = data.test, data.validation
+    if not network.standardises and data.train.x.dtype == torch.float64:
+        check_fits_float32(data.train, data.features)
+        data = replace(data, train=data.train.with_dtype(torch.float32))
+        test = test.with_dtype(torch.float32)
+        validation = validation and validation.with_dtype(torch.float32)
     train = data.train.to(exp.device)
     by_number = {i: train.take(torch.from_numpy(part)) for i, part in data.parts.items()}
     is_complete = list(by_number) == list(range(len(by_number)))  # not so at a site
     parties = list(by_number.values()) if is_complete else by_number
-    shape = tuple(train.x.shape[1:])
-    network = make_builder(exp, shape, train.x.dtype, len(data.classes), model)
-    is_factory = exp.model not in ENCODERS and not isinstance(model, nn.Module)
-    check_model(network, is_factory=is_factory)
     shared = None
     if network.standardises:
         shared = mean_and_std(party_moments or map(compute_moments, by_number.values()), shape)
-    validation = data.validation
     return Task(
         build=network.build,
         parties=parties,
-        test=data.test.to(exp.device),
+        test=test.to(exp.device),
         preparation=data.preparation,
         batch_norm=network.batch_norm,
         classes=data.classes,
@@ -332,9 +421,36 @@ def build_task(
     )
 
 
-def make_task(exp: Experiment, data: Dataset | None = None) -> Task:
-    """Build the task of an experiment: read (unless `data` is passed), split, build."""
-    return build_task(exp, split(exp, data or read(exp)))
+def check_fits_float32(train: Examples, names: tuple[str, ...]) -> None:
+    """Check that rounding to float32 changes no feature by more than 1 % of its variation.
+
+    `names` are those of the features, if they have any.
+    """
+    if len(train.y) == 0:
+        return
+    number, mean, squared_deviations = compute_moments(train)
+    std = (squared_deviations / number).sqrt()
+    rounding = mean.abs() * torch.finfo(torch.float32).eps / 2
+    for k in torch.nonzero((std > 0) & (rounding > 0.01 * std)).flatten().tolist():
+        name = f"feature '{names[k]}'" if names else f"feature {k}"
+        raise InputError(
+            f"{name} has mean {mean[k]:g} and standard deviation {std[k]:g}, which float32 cannot "
+            "hold, and the network does not standardise its input; subtract the mean in the data, "
+            "or remove standardise=false"
+        )
+
+
+def make_task(
+    exp: Experiment, data: Dataset | None = None, *, dtype: torch.dtype | None = None
+) -> Task:
+    """Build the task of an experiment: read (unless `data` is passed), split, build.
+
+    `dtype` replaces the type of float samples, for a run that began with another one.
+    """
+    data = data or read(exp)
+    if dtype is not None:
+        data = data.with_dtype(dtype)
+    return build_task(exp, split(exp, data))
 
 
 def check_device(device: str) -> None:
@@ -374,7 +490,8 @@ def make_builder(
             "images and token ids are not standardised"
         )
     standardise = dtype.is_floating_point if exp.standardise is None else exp.standardise
-    input_dtype = torch.float32 if is_pixels(dtype, len(shape)) else dtype
+    becomes_float32 = is_pixels(dtype, len(shape)) or dtype == torch.float64
+    input_dtype = torch.float32 if becomes_float32 else dtype
 
     def build() -> nn.Module:
         network = build_model(
@@ -384,7 +501,7 @@ def make_builder(
             exp.head,
             exp.out_dim,
             dtype=input_dtype,
-            statistics_shape=statistics_shape(shape) if standardise else None,
+            standardise=Standardise(statistics_shape(shape), dtype) if standardise else None,
         )
         return with_memory_format(
             with_dense_parameters(network.to(exp.device)), torch.channels_last

@@ -111,7 +111,7 @@ def test_the_returned_model_has_the_non_persistent_buffers_of_training() -> None
     x, y = clusters(300, 9)
     result = moonfl.federate(RandomFeatures, PARTIES, test=(x, y), **QUICK)
     state = torch.random.get_rng_state()
-    predictions = result.model(torch.from_numpy(x).float()).logits.argmax(dim=1).numpy()
+    predictions = result.model(torch.from_numpy(x)).logits.argmax(dim=1).numpy()
     assert result.accuracy == pytest.approx((predictions == y).mean())
     assert torch.equal(torch.random.get_rng_state(), state)
 
@@ -136,7 +136,7 @@ def test_a_user_supplied_test_set_is_used() -> None:
 
 def test_arrays_tensors_and_datasets_are_bit_identical() -> None:
     arrays = list(PARTIES.values())
-    tensors = [(torch.from_numpy(x).float(), torch.from_numpy(y)) for x, y in arrays]
+    tensors = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in arrays]
     datasets = [TensorDataset(x, y) for x, y in tensors]
     first, *others = (
         moonfl.federate("mlp", parties, **QUICK).models for parties in (arrays, tensors, datasets)

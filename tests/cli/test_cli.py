@@ -1,5 +1,6 @@
 """The command line as a user calls it."""
 
+import argparse
 import fcntl
 import json
 import os
@@ -8,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from helpers.problems import interruptible, write_cifar10, write_cifar100, write
 from helpers.run_files import make_run
 from moonfl import run
 from moonfl.cli import main
+from moonfl.cli.arguments import accuracy, count, size
 from moonfl.cli.parser import parse
 from moonfl.cli.progress import Progress
 from moonfl.experiment import from_toml, override
@@ -491,3 +494,9 @@ def test_a_wrong_number_is_answered_with_the_rule(words: list[str], rule: str, c
     with pytest.raises(SystemExit):
         parse(words)
     assert rule in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("convert", "text"), [(count, "1_0"), (size, "1_0M"), (accuracy, "1_0%")])
+def test_arguments_are_not_python_numbers(convert: Callable[[str], object], text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"got '{text}'"):
+        convert(text)

@@ -1,6 +1,11 @@
 """Tests of user-supplied files: tables, arrays and image folders, valid and damaged ones."""
 
+import subprocess
+import sys
+import time
 import tracemalloc
+import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +19,15 @@ from helpers.problems import TABLE, write_images
 from moonfl import Experiment
 from moonfl.cli import main
 from moonfl.data.base import Examples, Reading
+from moonfl.data.cifar import read_pickle
 from moonfl.data.datasets import load
 from moonfl.data.folder import read_folder
-from moonfl.data.images import Images
+from moonfl.data.images import Images, size_of
 from moonfl.data.moments import compute_moments, mean_and_std
 from moonfl.data.npz import read_npz
 from moonfl.data.tables import read_csv
 from moonfl.errors import InputError
-from moonfl.experiment import from_toml, override
+from moonfl.experiment import from_toml, override, read_toml
 from moonfl.task import make_task, with_party_count
 
 BY_SITE = Reading(label="outcome", column="site")
@@ -74,9 +80,11 @@ DAMAGED_TABLES = [
     ("age,label\n1,a\nold,b\n", "line 3: column 'age' is 'old', not a number.*ignore=age"),
     ("age,label\n1,a\n,b\n", "line 3: column 'age' is empty"),
     ("age,label\n1,a\ninf,b\n", "line 3: column 'age' is 'inf', not a number"),
+    ("age,label\n1,a\n5_0,b\n", "line 3: column 'age' is '5_0', not a number"),
+    ("age,label\n1,a\n٣,b\n", "line 3: column 'age' is '٣', not a number"),
     (
         "age,label\n1,a\n1e300,b\n",
-        "line 3: column 'age' is '1e300', not a number that float32 can hold",
+        "line 3: column 'age' is '1e300', not a number that a float can hold",
     ),
     ("age,label\n1,a\n2,\n", "line 3: the cell of column 'label' is empty; fill it in"),
     ("age,label\n1,1\n2,1.0\n3,2\n", "column 'label' has 1 and 1.0, one number in two spellings"),
@@ -131,6 +139,75 @@ def test_other_files_than_tables_are_refused(tmp_path: Path) -> None:
         read_csv(tmp_path / "t.csv", Reading())
     with pytest.raises(InputError, match="line 2, column 'label': unknown class 'a'"):
         read_csv(write(tmp_path / "u.csv", "age,label\n1,a\n"), Reading(classes=("b", "c")))
+
+
+def test_a_table_with_many_columns_is_read_in_linear_time(tmp_path: Path) -> None:
+    names = [f"feature {k}" for k in range(40_000)]
+    row = ",".join("1.5" for _ in names)
+    path = write(tmp_path / "t.csv", f"{','.join(names)},label\n{row},a\n{row},b\n")
+    start = time.perf_counter()
+    assert read_csv(path, Reading()).train.x.shape == (2, 40_000)
+    assert time.perf_counter() - start < 15  # it was 50 s, and is 0.1 s
+    with pytest.raises(InputError, match=r"unknown column .* and 39901 more") as error:
+        read_csv(path, Reading(label="feature"))
+    assert len(str(error.value)) < 3000
+
+
+NOT_FILES = [
+    ("/dev/null", "it is a pipe or device, not a file"),
+    ("nothing.csv", "No such file|is missing"),
+    ("\0", "null|is missing"),
+]
+
+
+@pytest.mark.parametrize(("name", "message"), NOT_FILES)
+@pytest.mark.parametrize(
+    "read",
+    [lambda path: read_csv(path, Reading()), read_npz, read_toml, read_pickle, size_of],
+    ids=["csv", "npz", "toml", "pickle", "image"],
+)
+def test_pipes_and_devices_are_not_read(
+    read: Callable[[Path], object], name: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        read(Path(name))
+
+
+def test_a_device_without_an_end_is_refused_at_once(tmp_path: Path) -> None:
+    """The limit of memory would end the process if it read the device."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30));"
+        "from moonfl.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["partition", "dataset=csv", "data_dir=/dev/zero", "--out", str(tmp_path / "p.png")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120
+    )
+    assert done.stderr == ("moonfl: /dev/zero cannot be read: it is a pipe or device, not a file\n")
+    assert done.returncode == 2
+
+
+def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moonfl.data.tables.MAX_LINE", 1000)
+    for text in ("a" * 1000, "age,label\n1,a\n" + "a" * 1000):
+        with pytest.raises(InputError, match="it has a line of 1,000 or more characters"):
+            read_csv(write(tmp_path / "t.csv", text), Reading())
+
+
+def test_arrays_that_are_not_used_are_not_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    objects = np.array([{}, None, 1], dtype=object)
+    data = {"x": np.eye(3), "y": [0, 1, 0], "who": np.array([[1], [2], [3]])}
+    np.savez_compressed(path, **data, notes=objects, other=np.zeros((20_000, 1000)))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("README.txt", "about these data")
+    tracemalloc.start()
+    assert read_npz(path).columns == {}
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6  # `other` has 160 MB
+    with pytest.raises(InputError, match=r"'who' is int64 \[3, 1\]; a column needs one number"):
+        read_npz(path, Reading(column="who"))
 
 
 def test_arrays_with_columns_and_string_labels(tmp_path: Path) -> None:
@@ -489,6 +566,40 @@ def test_a_test_set_with_the_column_of_parties_is_evaluated_by_party(tmp_path: P
     write_images(tmp_path / "split" / "test", ("south",), count=1)
     words = ["dataset=folder", f"data_dir={tmp_path / 'split'}", "column=party"]
     assert make_task(experiment(words)).test_party.tolist() == [1, 1]
+
+
+ESCAPE = "\x1b]0;hacked\x07"
+
+
+@pytest.mark.parametrize("words", [["label=label", "column=site"], ["label=site", "ignore=label"]])
+@pytest.mark.parametrize("command", ["partition", "run"])
+def test_no_command_prints_an_escape_sequence_of_a_name(
+    command: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such a sequence can retitle a terminal, or hide and fake its output."""
+    rows = "".join(f"{k},{'A' if k % 2 else ESCAPE},{'xy'[k // 2 % 2]}\n" for k in range(40))
+    path = write(tmp_path / "t.csv", f"age,site,label\n{rows}")
+    out = ["--out", str(tmp_path / "out.png")]
+    extra = [] if "column=site" in words else ["parties=2"]
+    assert main([command, "dataset=csv", f"data_dir={path}", *words, *extra, *out]) == 2
+    printed = "".join(capsys.readouterr())
+    assert "names must be printable" in printed
+    assert "\x1b" not in printed
+
+
+def test_an_error_that_quotes_a_file_does_not_print_its_escape_sequences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in (
+        f"{ESCAPE},label\n1,a\n",
+        f"age,outcome{ESCAPE}\n1,a\n",
+        f"age,label\n{ESCAPE},a\n",
+    ):
+        path = write(tmp_path / "t.csv", text)
+        assert main(["partition", "dataset=csv", f"data_dir={path}"]) == 2
+        message = capsys.readouterr().err
+        assert "\x1b" not in message
+        assert "\\x1b]0;hacked" in message
 
 
 def test_unprintable_and_repeated_names_are_refused(tmp_path: Path) -> None:

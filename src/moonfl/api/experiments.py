@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from ..engines import Engine, check_workers, make_engine
 from ..errors import InputError, notify
 from ..experiment import Experiment
@@ -19,6 +21,7 @@ from ..runs.directory import (
     locked,
     new_directory,
     read_experiment,
+    read_partition,
     read_rounds,
     record_divergence,
     roll_back,
@@ -117,6 +120,8 @@ def start_run(
     check_workers(options.workers)
     task = task or make_task(experiment)
     exp = with_party_count(experiment, task)
+    task.check_images()
+    task.notify_duplicates()
     with contextlib.ExitStack() as stack:
         directory = None
         if out is not None:
@@ -156,11 +161,12 @@ def resume_run(
         exp = read_experiment(directory)
         if data_dir is not None:
             exp = replace(exp, data_dir=data_dir)
-        task = task or make_task(exp)
+        task = task or make_task(exp, dtype=stored_dtype(directory))
         folder = directory / CHECKPOINT
         saved = checkpoint.read(folder, exp, previous)
         check_same_model(directory, saved, *task.init_model(exp.seed))
         records = read_rounds(directory, saved.rounds if saved else 0)
+        task.check_images()
         check_data(directory, exp, task)
         if not is_finished(exp.rounds, exp.patience, records):
             announce_changes(update_versions(directory, len(records) + 1))
@@ -182,6 +188,14 @@ def resume_run(
             selected_models=selected,
         )
         return _train(recorder, options, saved)
+
+
+def stored_dtype(directory: Path) -> torch.dtype | None:
+    """Return float32 if a run began with such samples; older versions read all floats as float32.
+
+    Return None for samples of any other type, which are read as they are stored.
+    """
+    return torch.float32 if read_partition(directory).dtype == "float32" else None
 
 
 def announce_changes(changes: list[str]) -> None:

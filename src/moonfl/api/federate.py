@@ -1,6 +1,7 @@
 """moonfl.federate: train a custom model over custom data in a few lines of Python."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from ..algorithms import MOON, Algorithm
 from ..components import COMPONENTS, build_component
 from ..data.augment import default_preparation
 from ..data.base import Examples, check_names
-from ..data.npz import infer_classes, make_examples
+from ..data.npz import infer_classes, make_examples, with_common_dtype
 from ..errors import InputError, notify, unknown
 from ..experiment import (
     CUSTOM_DATA,
@@ -42,6 +43,7 @@ DATA_SETTINGS = (  # settings that the data determine
     "data_dir",
     "label",
     "ignore",
+    "holdout_by",
     "image_size",
     "partition",
     "parties",
@@ -52,6 +54,7 @@ DATA_SETTINGS = (  # settings that the data determine
     "scale",
 )
 COLUMN = "party"  # stored as the column of the partition
+GROUP = "group"  # stored as the column whose groups are held out
 DEFAULT = MOON(mu=1.0)
 TRAIN, TEST = 0, 1  # random streams of datasets with random transforms
 HINTS = Hints(
@@ -74,6 +77,7 @@ def federate(
     algorithm: Algorithm | str = DEFAULT,
     rounds: int = 20,
     *,
+    groups: Sequence[Any] | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     previous: bool = False,
@@ -93,6 +97,8 @@ def federate(
       samples (`holdout`) is held out.
     - `algorithm`: a value such as moonfl.FedProx(mu=0.1), or a name; by default MOON with mu=1.
     - `rounds`: the number of communication rounds.
+    - `groups`: a list or a dict by name with the group of each sample of a party, such as its
+      patient. Samples of a group are held out together, for test and validation.
     - `out`: the run directory; None: the run is not stored.
     - `resume`: resume an existing run in `out`.
     - `previous`: resume it from the checkpoint before the newest.
@@ -107,6 +113,9 @@ def federate(
     _check_flags(out, resume=resume, previous=previous, force=force)
     names, party_sets = _read_parties(parties, "party", TRAIN)
     exp = _experiment(model, len(names), algorithm, rounds, experiment)
+    if groups is not None:
+        exp = replace(exp, holdout_by=GROUP)
+        party_sets = _with_groups(party_sets, groups, names)
     data = _federated_data(model, names, party_sets, test, exp)
     task = build_task(exp, data, model=model)
     _notify_if_classifier(model, task)
@@ -185,6 +194,7 @@ class _Set(NamedTuple):
     location: str  # for messages
     x: NDArray[np.generic]
     y: NDArray[np.generic]
+    groups: NDArray[np.generic] | None = None  # of the samples
 
 
 def _federated_data(
@@ -202,6 +212,7 @@ def _federated_data(
     classes = exp.reading.classes or infer_classes([s.y for s in sets])
     token_ids = _takes_token_ids(model, sets, len(classes))
     parts = [make_examples(f"{s.location}: ", s.x, s.y, classes, integers=token_ids) for s in sets]
+    parts = with_common_dtype(parts)
     train = _concatenate(parts[: len(names)])
     if test_sets and exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these data have one")
@@ -213,8 +224,44 @@ def _federated_data(
         preparation=default_preparation(train.x.dtype, len(train.x.shape) - 1),
         test_party=_owners(test_sets) if _is_by_party(test) else None,
         names=names,
+        groups=_group_numbers(party_sets),
     )
     return hold_out(data, test=exp.holdout or HOLDOUT, validation=exp.validation)
+
+
+def _with_groups(
+    sets: list[_Set], groups: Sequence[Any] | Mapping[str, Any], names: tuple[str, ...]
+) -> list[_Set]:
+    """Return the sets of the parties with the groups of their samples."""
+    by_name = groups if isinstance(groups, Mapping) else dict(enumerate(groups))
+    by_name = {str(name): values for name, values in by_name.items()}
+    if set(by_name) != set(names):
+        raise InputError(
+            f"groups has entries for {', '.join(by_name)}, but the parties are {', '.join(names)}; "
+            "use the same names"
+        )
+    result = []
+    for party, name in zip(sets, names, strict=True):
+        try:
+            values = _as_array(by_name[name])
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the groups of {party.location}: {error}") from None
+        if values.shape != (len(party.x),) or values.dtype.kind not in "biuUS":
+            raise InputError(
+                f"the groups of {party.location} must be {len(party.x)} integers or strings, one "
+                f"per sample, got {values.dtype} {list(values.shape)}"
+            )
+        result.append(party._replace(groups=values.astype(np.str_)))
+    return result
+
+
+def _group_numbers(sets: list[_Set]) -> NDArray[np.int64] | None:
+    """Return the number of each sample's group; a group may have samples at several parties."""
+    groups = [party.groups for party in sets if party.groups is not None]
+    if not groups:
+        return None
+    numbers: NDArray[np.int64] = np.unique(np.concatenate(groups), return_inverse=True)[1]
+    return numbers
 
 
 def _is_by_party(test: object) -> bool:

@@ -4,19 +4,21 @@ import argparse
 import math
 from collections.abc import Callable
 
+from ..settings import parse_float, parse_int
+
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def count(text: str) -> int:
     """Return the text as an integer >= 1."""
     rule = "an integer >= 1, such as 3"
-    return int(_number(text, rule, int, lambda value: value >= 1))
+    return int(_number(text, rule, parse_int, lambda value: value >= 1))
 
 
 def party(text: str) -> int:
     """Return the text as the number of a party."""
     rule = "the number of a party, an integer >= 0"
-    return int(_number(text, rule, int, lambda value: value >= 0))
+    return int(_number(text, rule, parse_int, lambda value: value >= 0))
 
 
 def size(text: str) -> int:
@@ -26,8 +28,8 @@ def size(text: str) -> int:
     def convert(text: str) -> float:
         unit = text[-1:].upper()
         if unit in UNITS:
-            return float(text[:-1]) * UNITS[unit]
-        return float(text)
+            return parse_float(text[:-1]) * UNITS[unit]
+        return parse_float(text)
 
     return int(_number(text, rule, convert, lambda value: 0 <= value < 2**63))
 
@@ -38,8 +40,8 @@ def accuracy(text: str) -> float:
 
     def convert(text: str) -> float:
         if text.endswith("%"):
-            return float(text.removesuffix("%")) / 100
-        return float(text)
+            return parse_float(text.removesuffix("%")) / 100
+        return parse_float(text)
 
     return _number(text, rule, convert, lambda value: 0 < value <= 1)
 

@@ -1,6 +1,7 @@
 """The types of a dataset: examples, classes, columns, and options for reading files."""
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,12 @@ class Examples(NamedTuple):
         x = self.x.take(rows) if isinstance(self.x, Images) else self.x[rows]
         return Examples(x, self.y[rows])
 
+    def with_dtype(self, dtype: torch.dtype) -> "Examples":
+        """Return the examples with float samples of this dtype; images and token ids stay."""
+        if isinstance(self.x, Images) or not self.x.dtype.is_floating_point:
+            return self
+        return Examples(self.x.to(dtype), self.y)
+
     def to(self, device: str | torch.device) -> "Examples":
         """Return the examples on a device."""
         return Examples(self.x.to(device), self.y.to(device))
@@ -40,6 +47,7 @@ class Reading:
     column: str | None = None  # the column whose values are the parties
     ignore: tuple[str, ...] = ()  # columns that are not features
     classes: tuple[str, ...] = ()  # names of all classes, if the files may lack some
+    holdout_by: str | None = None  # the column whose groups are held out as a whole
     image_size: int | None = None  # side in pixels to which images are resized
 
 
@@ -55,6 +63,16 @@ class Dataset:
     test_columns: Columns = field(default_factory=dict)  # of test, if it has them
     features: tuple[str, ...] = ()  # names of a table's feature columns, in the order of x
 
+    def __post_init__(self) -> None:
+        check_names("a class", self.classes)
+        check_names("a column", self.features)
+        check_names("a column", tuple(self.columns))
+
+    def with_dtype(self, dtype: torch.dtype) -> "Dataset":
+        """Return the dataset with float samples of this dtype; images and token ids stay."""
+        test = None if self.test is None else self.test.with_dtype(dtype)
+        return replace(self, train=self.train.with_dtype(dtype), test=test)
+
 
 def check_names(owner: str, names: tuple[str, ...]) -> None:
     """Check that names can be shown in files, tables and terminals: printable, and all distinct.
@@ -66,10 +84,8 @@ def check_names(owner: str, names: tuple[str, ...]) -> None:
             raise InputError(
                 f"{owner} has the name {name!r}: names must be printable and on one line"
             )
-    if len(set(names)) == len(names):
-        return
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise InputError(
                 f"{owner} has the name '{name}', and so has another; names must differ"
             )

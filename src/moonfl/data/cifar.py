@@ -14,6 +14,7 @@ import torch
 from ..errors import InputError
 from .augment import Preparation
 from .base import Dataset, Examples
+from .locations import check_file
 
 # Normalisation and augmentation as in the authors' code.
 CIFAR10 = Preparation(
@@ -72,11 +73,12 @@ class PlainUnpickler(pickle.Unpickler):
 
 def read_pickle(path: Path) -> dict[str, Any]:
     """Read the dictionary in a pickle file; keys become strings."""
+    if not path.exists():
+        raise InputError(f"{path} is missing; download it with `moonfl data get`")
+    check_file(path)
     try:
         content = PlainUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
         return {_text(key): value for key, value in content.items()}
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing; download it with `moonfl data get`") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except Exception as error:  # a damaged pickle raises nearly anything

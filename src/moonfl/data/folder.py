@@ -123,8 +123,13 @@ def _image_files(folder: Path, classes: tuple[str, ...]) -> list[ImageFile]:
 def _image_paths(class_folder: Path) -> Iterator[Path]:
     """Yield the image files of a class in order; hidden files are skipped, others are refused."""
     for path in sorted(class_folder.iterdir()):
-        if not path.is_file() or path.name.startswith("."):
+        if path.name.startswith("."):
             continue
+        if path.is_dir():
+            raise InputError(
+                f"{path} is a folder in a class folder; allowed are CLASS/IMAGE and "
+                "PARTY/CLASS/IMAGE"
+            )
         if path.suffix.lower() not in EXTENSIONS:
             raise InputError(
                 f"{path} is not an image by its extension; known are "
@@ -143,7 +148,7 @@ def _check_no_loose_images(folder: Path) -> None:
 def _common_size(paths: list[Path], image_size: int | None) -> tuple[int, int]:
     """Return height and width of all images.
 
-    Every header is read, so that a file that is not an image is found before the first round.
+    Every header is read here; Images.check finds damaged pixels when a run starts.
     """
     sizes = [size_of(path) for path in paths]
     if image_size is not None:

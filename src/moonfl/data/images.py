@@ -1,15 +1,28 @@
 """Images that are decoded from files on demand, as there may be more than fit into memory."""
 
+import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import DataError, InputError
+from .locations import check_file
 
+if TYPE_CHECKING:
+    from PIL import Image, ImageFile
+
+# The formats that are decoded, whatever the name of a file is. Pillow knows others that run
+# external programs (EPS starts Ghostscript).
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+MAX_PIXELS = 2**26  # of an image: 8192x8192, 200 MB when decoded
+TURNED = (5, 6, 7, 8)  # EXIF orientations that exchange height and width
 CACHE_BYTES = 256 * 2**20  # decoded pixels that a process keeps
 Pixels = NDArray[np.uint8]
 Cache = dict[Path, Pixels]  # decoded images by file
@@ -46,11 +59,23 @@ class Images:
         return len(self.paths)
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        """Return the decoded images with these indices."""
+        """Return the decoded images with these indices.
+
+        A file that was damaged or removed after `check` is a DataError.
+        """
         pixels = np.empty((len(rows), *self.shape[1:]), dtype=np.uint8)
         for i, row in enumerate(rows.tolist()):
-            pixels[i] = self._read(self.paths[row])
+            try:
+                pixels[i] = self._read(self.paths[row])
+            except InputError as error:
+                raise DataError(f"{error}; restore the file as it was when the run began") from None
         return torch.from_numpy(pixels).to(self.device)
+
+    def check(self) -> None:
+        """Decode every image once; a damaged one is an InputError."""
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+            for _ in threads.map(self._read, self.paths):
+                pass
 
     def take(self, rows: Tensor) -> "Images":
         """Return a subset that shares the cache; nothing is decoded."""
@@ -64,7 +89,10 @@ class Images:
     def contents(self) -> Iterator[bytes]:
         """Yield the bytes of each file."""
         for path in self.paths:
-            yield path.read_bytes()
+            try:
+                yield path.read_bytes()
+            except OSError as error:
+                raise InputError(f"{path} cannot be read: {error.strerror}") from None
 
     def _read(self, path: Path) -> Pixels:
         """Return an image from the cache or the file."""
@@ -77,43 +105,96 @@ class Images:
 
 
 def size_of(path: Path) -> tuple[int, int]:
-    """Read height and width from the header of an image file.
-
-    Pixels of more than 8 bits are refused, because their values would be clipped.
-    """
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            height = image.height
-            width = image.width
-            mode = image.mode
-    except Exception as error:  # a damaged image raises nearly anything
-        raise InputError(f"{path} is not a readable image: {error}") from None
-    if mode.startswith(("I", "F")):
-        raise InputError(
-            f"{path} has pixels of more than 8 bits (mode {mode}); scale them to 0 ... 255, "
-            "or use an .npz file"
-        )
-    return height, width
+    """Read height and width from the header of an image file, as it is displayed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Pillow about too many pixels, which are refused here
+        with _opened(path) as image:
+            size = (image.height, image.width)
+            # Pillow itself turns a TIFF image.
+            turned = image.format != "TIFF" and _orientation(image) in TURNED
+    return size[::-1] if turned else size
 
 
 def read_image(path: Path, size: tuple[int, int], resize: bool = False) -> Pixels:
-    """Read an image as [3, H, W]; a grey image gets three equal channels."""
-    from PIL import Image
+    """Read an image as [3, H, W]; a grey image gets three equal channels.
+
+    It is turned and mirrored as its EXIF orientation says.
+    """
+    from PIL import Image, ImageOps
 
     height, width = size
-    try:
-        with Image.open(path) as image:
-            rgb = image.convert("RGB")
-            if resize and rgb.size != (width, height):
-                rgb = rgb.resize((width, height), Image.Resampling.BILINEAR)
-            pixels = np.asarray(rgb)
-    except Exception as error:  # a damaged image raises nearly anything
-        raise InputError(f"{path} is not a readable image: {error}") from None
+    with _opened(path) as image:
+        upright = image if _orientation(image) == 1 else ImageOps.exif_transpose(image)
+        rgb = upright.convert("RGB")
+        if resize and rgb.size != (width, height):
+            rgb = rgb.resize((width, height), Image.Resampling.BILINEAR)
+        pixels = np.asarray(rgb)
     if pixels.shape != (height, width, 3):
         raise wrong_size(path, pixels.shape[:2], size)
     return pixels.transpose(2, 0, 1)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator["ImageFile.ImageFile"]:
+    """Open an image of a known format, by its content, and check size and depth of its pixels.
+
+    Any error while it is read inside the block becomes an InputError.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    check_file(path)
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            _check_pixels(path, image)
+            yield image
+    except InputError:
+        raise
+    except UnidentifiedImageError:
+        raise InputError(
+            f"{path} is not a readable image: its content has none of the formats "
+            f"{', '.join(FORMATS)}"
+        ) from None
+    except Exception as error:  # a damaged image raises nearly anything
+        raise InputError(f"{path} is not a readable image: {error}") from None
+
+
+def _check_pixels(path: Path, image: "ImageFile.ImageFile") -> None:
+    """Refuse an image with too many pixels, or with pixels whose values would be clipped."""
+    if image.width * image.height > MAX_PIXELS:
+        raise InputError(
+            f"{path} has {image.width}x{image.height} pixels, more than {MAX_PIXELS:,}; "
+            "scale it down"
+        )
+    if _is_deep(image):
+        raise InputError(
+            f"{path} has pixels of more than 8 bits per channel; scale them to 0 ... 255, "
+            "or use an .npz file"
+        )
+
+
+def _is_deep(image: "ImageFile.ImageFile") -> bool:
+    """Return True if a channel has more than 8 bits, which Pillow does not tell by the mode."""
+    from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
+
+    if image.mode.startswith(("I", "F")):
+        return True
+    if isinstance(image, TiffImageFile):
+        return bool(max(image.tag_v2.get(BITSPERSAMPLE, (1,))) > 8)
+    for tile in image.tile:
+        arguments = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
+        if image.format == "PNG" and str(arguments[0]).endswith(";16B"):
+            return True
+        if image.format == "PPM" and isinstance(arguments[-1], int) and arguments[-1] > 255:
+            return True
+    return False
+
+
+def _orientation(image: "Image.Image") -> int:
+    """Return the EXIF orientation of an image, 1 if it has none or an invalid one."""
+    from PIL import ExifTags
+
+    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    return orientation if orientation in range(1, 9) else 1
 
 
 def wrong_size(path: Path, actual: tuple[int, ...], expected: tuple[int, ...]) -> InputError:

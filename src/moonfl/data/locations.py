@@ -1,5 +1,6 @@
-"""Paths of datasets as the user writes them. Does not import torch."""
+"""Paths of datasets as the user writes them, and a check of files. Does not import torch."""
 
+import stat
 from pathlib import Path
 
 from ..errors import InputError
@@ -13,3 +14,16 @@ def directory(text: str) -> Path:
         raise InputError(
             f"the data directory {text} names a user that does not exist on this machine"
         ) from None
+
+
+def check_file(path: Path) -> None:
+    """Check that a path is a regular file; a pipe or device may never end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:  # a null character in the path
+        raise InputError(f"{path} cannot be read: {error}") from None
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
+        raise InputError(f"{path} cannot be read: it is {kind}, not a file")

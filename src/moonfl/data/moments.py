@@ -85,7 +85,7 @@ def merge(parts: Iterable[Moments]) -> Moments:
 def mean_and_std(parts: Iterable[Moments], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation over all parties.
 
-    Both are float32 and broadcast with a sample. The standard deviation of a constant feature is
+    Both are float64 and broadcast with a sample. The standard deviation of a constant feature is
     set to 1.
     """
     number, mean, squared_deviations = merge(parts)
@@ -94,4 +94,4 @@ def mean_and_std(parts: Iterable[Moments], shape: tuple[int, ...]) -> tuple[Tens
     constant = std <= 1e-12 * mean.abs().clamp(min=smallest)
     std = torch.where(constant, torch.ones_like(std), std)
     statistics = statistics_shape(shape)
-    return mean.float().view(statistics), std.float().view(statistics)
+    return mean.view(statistics), std.view(statistics)

@@ -9,13 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from ..errors import InputError
 from .augment import default_preparation
 from .base import Dataset, Examples, Reading
 from .labels import FEW_CLASSES, check_classification, regression_target
+from .locations import check_file
 
+RESERVED = ("x", "y", "x_test", "y_test", "classes")  # arrays that are not columns
+MAX_ITEM = 4096  # bytes of a value in a column
+LARGEST = float(np.finfo(np.float32).max)
 CHANNELS = (1, 3, 4)  # of images: grey, RGB, RGB with opacity
 Array = NDArray[np.generic]
 Arrays = dict[str, Array]
@@ -23,21 +28,17 @@ Arrays = dict[str, Array]
 
 def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     """Read a dataset from an .npz file."""
-    arrays = {name: _decode_strings(values) for name, values in _load(path).items()}
-    for name in ("x", "y"):
-        if name not in arrays:
-            raise InputError(f"{path} has no array '{name}'; it has {', '.join(arrays) or 'none'}")
-    if ("x_test" in arrays) != ("y_test" in arrays):
-        raise InputError(f"{path} has only one of x_test and y_test; give both or neither")
+    arrays = _load(path, reading or Reading())
     suffixes = ("", "_test") if "x_test" in arrays else ("",)
     classes = _class_names(path, arrays, reading.classes if reading is not None else ())
     if not classes:
         classes = infer_classes([arrays[f"y{suffix}"] for suffix in suffixes], f"{path}: y")
-    train = _read_part(path, arrays, classes, "")
+    parts = [_read_part(path, arrays, classes, suffix) for suffix in suffixes]
+    train, *tests = with_common_dtype(parts)
     test = None
     test_columns: Arrays = {}
-    if "x_test" in arrays:
-        test = _read_part(path, arrays, classes, "_test")
+    if tests:
+        test = tests[0]
         _check_alike(path, train, test)
         test_columns = {
             name.removesuffix("_test"): values
@@ -88,24 +89,23 @@ def _check_alike(path: Path, train: Examples, test: Examples) -> None:
 
 def _columns(arrays: Arrays, samples: int) -> Arrays:
     """Return the arrays with one value per sample."""
-    reserved = ("x", "y", "x_test", "y_test", "classes")
     return {
         name: values
         for name, values in arrays.items()
-        if name not in reserved and values.shape == (samples,)
+        if name not in RESERVED and values.shape == (samples,)
     }
 
 
-def _load(path: Path) -> Arrays:
-    """Load all arrays of the file; files that would need unpickling are refused."""
+def _load(path: Path, reading: Reading) -> Arrays:
+    """Load the arrays of a dataset; others, and files that would need unpickling, are not."""
+    check_file(path)
     problem = f"{path} is not an .npz file of plain arrays"
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
                 raise InputError(f"{problem}: it is not a complete zip archive{_format_hint(path)}")
         with np.load(path, allow_pickle=False) as content:
-            names = content.files
-            return {name: _load_array(problem, content, name) for name in names}
+            return _load_arrays(path, content, reading)
     except InputError:
         raise
     except OSError as error:
@@ -114,16 +114,57 @@ def _load(path: Path) -> Arrays:
         raise InputError(f"{problem}: {error}") from None
 
 
-def _load_array(problem: str, content: "np.lib.npyio.NpzFile", name: str) -> Array:
+def _load_arrays(path: Path, content: NpzFile, reading: Reading) -> Arrays:
+    """Load samples, labels and class names, and then the columns: one value per sample."""
+    names = content.files
+    for name in ("x", "y"):
+        if name not in names:
+            raise InputError(f"{path} has no array '{name}'; it has {', '.join(names) or 'none'}")
+    if ("x_test" in names) != ("y_test" in names):
+        raise InputError(f"{path} has only one of x_test and y_test; give both or neither")
+    arrays = {name: _load_array(path, content, name) for name in names if name in RESERVED}
+    lengths = {arrays[name].shape[:1] for name in ("y", "y_test") if name in arrays}
+    archive = content.zip
+    assert archive is not None  # it is None only after closing
+    members = set(archive.namelist())
+    for name in names:
+        if name in RESERVED or f"{name}.npy" not in members:
+            continue
+        shape, dtype = _read_header(archive, name)
+        if shape in lengths and dtype.kind not in "OV" and dtype.itemsize <= MAX_ITEM:
+            arrays[name] = _load_array(path, content, name)
+        elif name in (reading.column, reading.holdout_by):
+            raise InputError(
+                f"{path}: '{name}' is {dtype} {list(shape)}; a column needs one number or string "
+                f"of at most {MAX_ITEM} bytes for each of the {len(arrays['y'])} samples"
+            )
+    return arrays
+
+
+def _load_array(path: Path, content: NpzFile, name: str) -> Array:
     """Load one array; refuse Python objects without numpy's advice to unpickle them."""
     try:
-        return np.asarray(content[name])
+        return _decode_strings(np.asarray(content[name]))
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise
         raise InputError(
-            f"{problem}: '{name}' holds Python objects; save it with a numeric or string dtype"
+            f"{path} is not an .npz file of plain arrays: '{name}' holds Python objects; save it "
+            "with a numeric or string dtype"
         ) from None
+
+
+def _read_header(
+    archive: zipfile.ZipFile, name: str
+) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+    """Return shape and dtype of an array without loading it."""
+    with archive.open(f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        else:
+            shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    return shape, dtype
 
 
 def _format_hint(path: Path) -> str:
@@ -199,8 +240,9 @@ def make_examples(
 ) -> Examples:
     """Check x and y and convert them to tensors.
 
-    Images stay bytes; other values become float32, or int64 if `integers` (token ids). Labels
-    become the index of their class. `location` and `suffix` are for error messages.
+    Images stay bytes, and token ids (`integers`) become int64. Other values become float32 if that
+    holds all values of their type, otherwise float64. Labels become the index of their class.
+    `location` and `suffix` are for error messages.
     """
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(y) == 0:
         raise InputError(
@@ -210,6 +252,13 @@ def make_examples(
     labels = _class_indices(f"{location}y{suffix}", y, classes)
     samples = _samples(f"{location}x{suffix}", x, integers)
     return Examples(samples, torch.from_numpy(labels))
+
+
+def with_common_dtype(parts: list[Examples]) -> list[Examples]:
+    """Return the examples with float64 samples if some of them have float64 and others float32."""
+    if not any(part.x.dtype == torch.float64 for part in parts):
+        return parts
+    return [part.with_dtype(torch.float64) for part in parts]
 
 
 def _class_indices(location: str, y: Array, classes: tuple[str, ...]) -> NDArray[np.int64]:
@@ -258,7 +307,7 @@ def _float_labels(location: str, y: Array) -> InputError:
 
 
 def _samples(location: str, x: Array, integers: bool) -> torch.Tensor:
-    """Return the samples as a tensor: uint8 images, int64 token ids, or finite float32 values."""
+    """Return the samples as a tensor: uint8 images, int64 token ids, or finite floats."""
     if x.dtype.kind not in "biuf" or x.size == 0:
         raise InputError(f"{location} must hold integers or floats, got {x.dtype} {list(x.shape)}")
     if x.dtype == np.uint8 and x.ndim == 4:
@@ -268,14 +317,29 @@ def _samples(location: str, x: Array, integers: bool) -> torch.Tensor:
                 "use x.transpose(0, 3, 1, 2)"
             )
         return torch.from_numpy(x.copy())
-    values = torch.from_numpy(x.astype(np.int64 if integers else np.float32))
-    finite = torch.isfinite(values)
-    if not bool(finite.all()):
-        row = int((~finite).flatten(1).any(dim=1).nonzero()[0])
-        raise InputError(
-            f"sample {row} of {location} has NaN or infinite values; correct or remove it"
-        )
-    return values
+    if x.dtype in (np.int64, np.uint64):
+        _check_rows(location, x, _is_exact(x), "integers beyond 2^53, which a float cannot hold")
+    if integers:
+        return torch.from_numpy(x.astype(np.int64))
+    dtype = np.float32 if np.can_cast(x.dtype, np.float32) else np.float64
+    values = x.astype(dtype)
+    _check_rows(location, x, np.isfinite(values), "NaN or infinite values")
+    _check_rows(location, x, np.abs(values) <= LARGEST, "values that are too large for float32")
+    return torch.from_numpy(values)
+
+
+def _is_exact(x: Array) -> NDArray[np.bool_]:
+    """Return which integers are at most 2^53 in size, so that float64 holds them."""
+    if x.dtype == np.uint64:
+        return np.less_equal(x, np.uint64(2**53))
+    return np.less_equal(x, 2**53) & np.greater_equal(x, -(2**53))
+
+
+def _check_rows(location: str, x: Array, valid: NDArray[np.bool_], problem: str) -> None:
+    """Raise an InputError that names the first sample with a value that is not valid."""
+    if not valid.all():
+        row = int(np.flatnonzero(~valid.reshape(len(x), -1).all(axis=1))[0])
+        raise InputError(f"sample {row} of {location} has {problem}; correct or remove it")
 
 
 def describe_samples(examples: Examples) -> str:

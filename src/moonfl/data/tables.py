@@ -5,19 +5,23 @@ One column may name the party of each row.
 
 import csv
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError, unknown
+from ..settings import parse_float
 from .augment import AS_STORED
 from .base import Dataset, Examples, Reading
 from .labels import check_classification, regression_target
+from .locations import check_file
 
 LARGEST = float(np.finfo(np.float32).max)
+MAX_LINE = 2**26  # characters; a longer line is not one of a table
 MAX_CLASSES = 1000  # more distinct labels than this are measurements
 DELIMITERS = ",;\t"
 
@@ -26,13 +30,13 @@ class Table(NamedTuple):
     """The cells of a .csv file as text."""
 
     path: Path
-    header: list[str]
+    header: dict[str, int]  # name of a column -> its position
     rows: list[list[str]]
     lines: list[int]  # the line of the file on which each row ends
 
     def column(self, name: str) -> list[str]:
         """Return the cells of a column."""
-        k = self.header.index(name)
+        k = self.header[name]
         return [row[k].strip() for row in self.rows]
 
 
@@ -46,10 +50,13 @@ def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
     party_column = reading.column if reading.column in train_table.header else None
     if reading.column is not None and party_column is None and not one_party:
         raise unknown(f"column of {train_table.path}", reading.column, train_table.header)
-    features = _feature_names(tables, {reading.label, party_column, *reading.ignore})
+    if reading.holdout_by is not None and reading.holdout_by not in train_table.header:
+        raise unknown(f"column of {train_table.path}", reading.holdout_by, train_table.header)
+    names = [name for name in (party_column, reading.holdout_by) if name is not None]
+    features = _feature_names(tables, {reading.label, *names, *reading.ignore})
     classes = reading.classes or class_names(tables, reading.label)
     examples = [_examples(table, features, reading.label, classes) for table in tables]
-    columns = [_party_column(table, party_column) for table in tables]
+    columns = [_columns(table, names) for table in tables]
     has_test = len(tables) > 1
     return Dataset(
         train=examples[0],
@@ -78,7 +85,7 @@ def _read_tables(path: Path, reading: Reading) -> list[Table]:
     return tables
 
 
-def _feature_names(tables: list[Table], excluded: set[str | None]) -> list[str]:
+def _feature_names(tables: list[Table], excluded: set[str]) -> list[str]:
     """Return the columns of the training table that are features; every table must have them."""
     train_table = tables[0]
     features = [name for name in train_table.header if name not in excluded]
@@ -94,15 +101,14 @@ def _feature_names(tables: list[Table], excluded: set[str | None]) -> list[str]:
     return features
 
 
-def _party_column(table: Table, name: str | None) -> dict[str, NDArray[np.generic]]:
-    """Return the column of parties by its name; {} if the table does not have it."""
-    if name is None or name not in table.header:
-        return {}
-    return {name: np.array(_non_empty(table, name))}
+def _columns(table: Table, names: list[str]) -> dict[str, NDArray[np.generic]]:
+    """Return those of the columns of parties and groups that the table has."""
+    return {name: np.array(_non_empty(table, name)) for name in names if name in table.header}
 
 
 def read_table(path: Path, reading: Reading) -> Table:
     """Read the cells of a .csv file and check its columns."""
+    check_file(path)
     try:
         table = _read_cells(path)
     except OSError as error:
@@ -111,16 +117,12 @@ def read_table(path: Path, reading: Reading) -> Table:
         raise InputError(f"{path} is not a text table (CSV): {error}") from None
     if not table.rows:
         raise InputError(f"{path} has no rows below its header")
-    header = table.header
-    for name in header:
-        if header.count(name) > 1:
-            raise InputError(f"{path} has more than one column '{name}'; rename one of them")
-    if reading.label not in header:
+    if reading.label not in table.header:
         hint = "set the column of the classes with label=NAME"
-        raise unknown(f"column of {path}", reading.label, header, hint)
+        raise unknown(f"column of {path}", reading.label, table.header, hint)
     for name in reading.ignore:
-        if name not in header:
-            raise unknown(f"column of {path}", name, header)
+        if name not in table.header:
+            raise unknown(f"column of {path}", name, table.header)
     return table
 
 
@@ -129,11 +131,11 @@ def _read_cells(path: Path) -> Table:
     rows: list[list[str]] = []
     lines: list[int] = []
     with open(path, encoding="utf-8-sig", newline="") as file:
-        first_line = file.readline()
-        file.seek(0)
+        text = _lines(path, file)
+        first_line = next(text, "")
         delimiter = max(DELIMITERS, key=first_line.count)
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
-        header = [name.strip() for name in next(reader, [])]
+        reader = csv.reader(itertools.chain([first_line], text), delimiter=delimiter, strict=True)
+        header = _positions(path, next(reader, []))
         for row in reader:
             if not row:
                 continue
@@ -147,6 +149,27 @@ def _read_cells(path: Path) -> Table:
     return Table(path, header, rows, lines)
 
 
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    """Yield the lines of a file; an endless line is an InputError."""
+    while line := file.readline(MAX_LINE):
+        if len(line) == MAX_LINE:
+            raise InputError(
+                f"{path} is not a text table (CSV): it has a line of {MAX_LINE:,} or more "
+                "characters"
+            )
+        yield line
+
+
+def _positions(path: Path, names: list[str]) -> dict[str, int]:
+    """Return the position of each column of a header."""
+    positions: dict[str, int] = {}
+    for k, name in enumerate(name.strip() for name in names):
+        if name in positions:
+            raise InputError(f"{path} has more than one column '{name}'; rename one of them")
+        positions[name] = k
+    return positions
+
+
 def class_names(tables: list[Table], label: str) -> tuple[str, ...]:
     """Return all labels that occur: numbers in ascending, others in alphabetical order."""
     values: set[str] = set()
@@ -154,7 +177,7 @@ def class_names(tables: list[Table], label: str) -> tuple[str, ...]:
         values.update(_non_empty(table, label))
     names = sorted(values)
     _check_classes(tables, label, names)
-    if not all(_is_finite(name) for name in names):
+    if not all(_is_number(name) for name in names):
         return tuple(names)
     names.sort(key=float)
     for first, second in itertools.pairwise(names):
@@ -196,27 +219,54 @@ def _examples(table: Table, features: list[str], label: str, classes: tuple[str,
         if value not in index:
             error = unknown("class", value, classes)
             raise InputError(f"{table.path}, line {table.lines[row]}, column '{label}': {error}")
-    x = np.stack([_floats(table, name) for name in features], axis=1)
+    x = _floats(table, features)
     y = torch.tensor([index[value] for value in labels])
     return Examples(torch.from_numpy(x), y)
 
 
-def _floats(table: Table, name: str) -> NDArray[np.float32]:
-    """Return a column of features; a cell that is not a finite float is an InputError."""
-    values = table.column(name)
-    for row, text in enumerate(values):
-        if not _is_finite(text):
-            problem = f"'{text}', not a number that float32 can hold" if text else "empty"
-            raise InputError(
-                f"{table.path}, line {table.lines[row]}: column '{name}' is {problem}; correct it, "
-                f"or leave the column out with ignore={name}"
-            )
-    return np.array(values, dtype=np.float64).astype(np.float32)
+def _floats(table: Table, features: list[str]) -> NDArray[np.float64]:
+    """Return the features of all rows; a cell that is not a finite float is an InputError."""
+    positions = [table.header[name] for name in features]
+    x = np.empty((len(table.rows), len(features)))
+    for i, row in enumerate(table.rows):
+        cells = [row[k] for k in positions]
+        try:
+            x[i] = [_number(text) for text in cells]
+        except ValueError:
+            raise _wrong_cell(table, i, features, cells) from None
+    return x
 
 
-def _is_finite(text: str) -> bool:
-    """Return True if the text is a number that float32 can hold."""
+def _wrong_cell(table: Table, row: int, features: list[str], cells: list[str]) -> InputError:
+    """Return the error for the first cell of a row that is not a number."""
+    wrong = [k for k, text in enumerate(cells) if not _is_number(text)]
+    name = features[wrong[0]]
+    text = cells[wrong[0]].strip()
+    problem = f"'{text}', not a number that a float can hold" if text else "empty"
+    return InputError(
+        f"{table.path}, line {table.lines[row]}: column '{name}' is {problem}; correct it, "
+        f"or leave the column out with ignore={name}"
+    )
+
+
+def _number(text: str) -> float:
+    """Return the value of a cell.
+
+    What is not a number, exceeds float32, or is an integer beyond 2^53 is a ValueError.
+    """
+    value = parse_float(text)
+    if abs(value) < 2**53:
+        return value
+    is_integer = text.strip().lstrip("+-").isdigit()
+    if not abs(value) <= LARGEST or (is_integer and abs(int(text)) > 2**53):
+        raise ValueError(f"{text} cannot be held")
+    return value
+
+
+def _is_number(text: str) -> bool:
+    """Return True if the text is a number that a float can hold."""
     try:
-        return abs(float(text)) <= LARGEST
+        _number(text)
     except ValueError:
         return False
+    return True

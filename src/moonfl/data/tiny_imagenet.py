@@ -12,6 +12,7 @@ from ..errors import InputError
 from .augment import Preparation
 from .base import Dataset, Examples
 from .images import read_image
+from .locations import check_file
 
 PREPARATION = Preparation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 LabelledFile = tuple[Path, int]  # an image file and its class index
@@ -71,6 +72,7 @@ def class_names(folder: Path, wnids: list[str]) -> list[str]:
 
 def read_lines(path: Path) -> list[str]:
     """Read the lines of a text file."""
+    check_file(path)
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

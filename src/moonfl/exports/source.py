@@ -116,6 +116,8 @@ def _blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
         sample_type = _sample_type(data, path)
     else:
         sample_type = (tuple(sample.shape), parse_dtype(sample.dtype))
+        if data is not None and sample_type[1].is_floating_point:
+            data = data.with_dtype(sample_type[1])
     if data is not None and (_sample_type(data, path), data.classes) != (sample_type, classes):
         notify(
             f"moonfl: {exp.dataset} has changed since {run} began, "

@@ -13,7 +13,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from ..data.moments import compute_moments
-from ..errors import InputError, RunError, notify
+from ..errors import DataError, InputError, RunError, notify
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..metrics import Tally
@@ -83,11 +83,11 @@ def with_errors(
         try:
             exp, site = make_site(context)
             reply = handle(exp, site, message.content)
-        except (RunError, RefusedError) as error:
-            reply = pack(ErrorReply(error=str(error)))
-        except InputError as error:
+        except (InputError, DataError) as error:
             notify(f"moonfl: {error}")
             reply = pack(ErrorReply(error=MISCONFIGURED if private else str(error)))
+        except (RunError, RefusedError) as error:
+            reply = pack(ErrorReply(error=str(error)))
         except Exception as error:
             traceback.print_exc()
             reply = pack(ErrorReply(error=describe_exception(error, private)))
@@ -108,6 +108,8 @@ def describe_exception(error: Exception, private: bool) -> str:
 def describe(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     """Describe the site and its data: sizes, names and a hash, but no samples."""
     task = site.task
+    task.check_images()
+    task.notify_duplicates()
     examples = task.parties[site.party]
     record = schema.SiteRecord(
         party=site.party,

@@ -117,7 +117,7 @@ def check_experiment(exp: Experiment, with_data: bool) -> None:
 def parse_address(address: str, sites: int) -> Address:
     """Return the server's address from HOST:PORT. The ports after it are those of the sites."""
     host, _, port = address.rpartition(":")
-    if not re.fullmatch(HOST, host) or not port.isdecimal():
+    if not re.fullmatch(HOST, host) or not (port.isascii() and port.isdecimal()):
         raise InputError(
             "--address must be HOST:PORT, such as fl.example.org:8000 or 10.0.0.5:8000, "
             f"got {address!r}"

@@ -6,6 +6,7 @@ The run prints RunEvents (protocol.py) in Flower's log, which `moonfl flower run
 import hashlib
 import sys
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ FAILURES: dict[str, type[InputError | RunError]] = {
     "divergence": DivergenceError,
     "run": RunError,
 }  # RunEvent.failure -> exception
-DTYPES = {str(dtype): dtype for dtype in (torch.uint8, torch.float32)}  # of samples
+DTYPES = {str(dtype): dtype for dtype in (torch.uint8, torch.float32, torch.float64)}  # of samples
 SERVER_DEVICE = {"device": "cpu"}  # replaces the experiment's; each site sets its own in site.toml
 RUN_KEYS = ("out", "resume", "previous", "test", "secrets")  # of the app's config, with the Rules
 
@@ -127,7 +128,7 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> 
     stored = read_stored(out, exp) if config.get("resume") else None
     test = read_test(str(config.get("test", "")))
     if stored is not None:
-        check_same_test(stored, test, out)
+        check_same_test(stored, with_site_dtype(test, stored.sites or []), out)
     membership = Membership(
         grid=grid, parties=exp.parties, rules=rules, secrets=read_secrets(exp, config)
     )
@@ -205,6 +206,14 @@ def read_test(path: str) -> Dataset | None:
     return data if data.test is None else replace(data, train=data.test)
 
 
+def with_site_dtype(test: Dataset | None, sites: Sequence[schema.SiteRecord]) -> Dataset | None:
+    """Return the server's test set with float samples of the type that the sites have."""
+    dtype = DTYPES.get(sites[0].dtype) if sites else None
+    if test is None or dtype is None or not dtype.is_floating_point:
+        return test
+    return test.with_dtype(dtype)
+
+
 def hash_test_set(test: Examples | None) -> str:
     """Return the hash of the server's test set; empty if it has none."""
     if test is None or len(test.y) == 0:
@@ -227,6 +236,7 @@ def check_same_test(stored: schema.PartitionRecord, test: Dataset | None, out: P
 def make_task(exp: Experiment, membership: Membership, run: str, test: Dataset | None) -> SiteTask:
     """Build the task of a run over sites; `test` is the server's test set if it has one."""
     sites = tuple(membership.sites[i] for i in range(exp.parties))
+    test = with_site_dtype(test, sites)
     shape = tuple(sites[0].shape)
     dtype = DTYPES.get(sites[0].dtype)
     if dtype is None:

@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..experiment import Experiment, read_toml
 from ..runs.site_states import SiteStates
 from ..settings import setting
-from ..task import FederatedData, Task, build_task, hold_out
+from ..task import FederatedData, Task, build_task, hold_out, sample_groups
 from .client import Site
 
 
@@ -81,6 +81,7 @@ def make_task(exp: Experiment, config: SiteConfig, data: Dataset) -> Task:
         classes=data.classes,
         preparation=preparation,
         features=data.features,
+        groups=sample_groups(exp, data),
     )
     federated = hold_out(federated, test=config.holdout, validation=exp.validation, required=False)
     return build_task(exp, federated)

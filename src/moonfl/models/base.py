@@ -10,24 +10,28 @@ from ..kernels.chain import run
 from ..kernels.plan import NativeChain, Parts, plan_layers
 from ..types import Output
 
+STATISTICS = ("standardise.mean", "standardise.std")  # buffers that training does not change
+
 
 class Standardise(nn.Module):
-    """(x - mean) / std, with statistics over all parties.
+    """(x - mean) / std in float32, with statistics over all parties.
 
-    Mean and standard deviation are buffers, so they are part of the model.
+    Mean and standard deviation are buffers, so they are part of the model. They have the dtype of
+    the samples: float64 samples are converted to float32 only after the mean was subtracted,
+    because a small variation around a large mean would be lost otherwise.
     """
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(shape))
-        self.register_buffer("std", torch.ones(shape))
+        self.register_buffer("mean", torch.zeros(shape, dtype=dtype))
+        self.register_buffer("std", torch.ones(shape, dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         """Standardise a batch."""
-        return (x - self.mean) / self.std
+        return ((x - self.mean) / self.std).float()
 
 
 class Model(nn.Module):

@@ -86,20 +86,19 @@ def build_model(
     out_dim: int,
     *,
     dtype: torch.dtype = torch.float32,
-    statistics_shape: tuple[int, ...] | None = None,
+    standardise: Standardise | None = None,
 ) -> nn.Module:
     """Build the network, which is the same for every algorithm; `head` adds the projection head.
 
-    `shape` and `dtype` are those of an input sample. With `statistics_shape` the model standardises
-    its input by mean and standard deviation of that shape. A module that returns (z, logits) itself
-    is used as it is.
+    `shape` and `dtype` are those of an input sample, after the layer `standardise` if there is one.
+    A module that returns (z, logits) itself is used as it is.
     """
     encoder = make_encoder(model, shape)
     features = probe(encoder, shape, dtype, classes)
     if features is None:
         return Whole(encoder)
     network = Model(encoder, features, classes, head, out_dim)
-    if statistics_shape is not None:
-        network.standardise = Standardise(statistics_shape)
+    if standardise is not None:
+        network.standardise = standardise
     network.plan_native(shape)
     return network

@@ -140,6 +140,8 @@ class PartitionRecord(Record):
     shape: list[Count] | None = None  # of one sample; missing in old runs
     dtype: str | None = None
     sha256: str | None = None
+    # held-out samples that are identical to training samples, by set ("test", "validation")
+    duplicates: dict[Name, Count] | None = None
     run: str | None = None  # runs over Flower sites: the id that sites store their states under
     sites: list[SiteRecord] | None = None
     test: str | None = None  # hash of the server's test set; empty: the sites evaluate

@@ -3,6 +3,7 @@
 from .base import Index, Partition, PartitionRequest, split_off
 from .column import by_column
 from .dirichlet import dirichlet
+from .groups import choose_groups
 from .iid import iid
 from .table import PARTITIONS, check_kind, partition_samples
 
@@ -13,6 +14,7 @@ __all__ = [
     "PartitionRequest",
     "by_column",
     "check_kind",
+    "choose_groups",
     "dirichlet",
     "iid",
     "partition_samples",
