@@ -118,6 +118,15 @@ def _forward(
     return activations
 
 
+def refuse_second_derivative() -> None:
+    """Raise an error if a backward pass is to be differentiated itself (create_graph=True).
+
+    Otherwise the gradient would silently be treated as a constant.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError("the native layers have no second derivative; set MOONFL_KERNELS=torch")
+
+
 class _Chain(torch.autograd.Function):
     """The chain as a differentiable function of its input and parameters."""
 
@@ -136,11 +145,7 @@ class _Chain(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the gradients of the input and of every weight and bias."""
-        if torch.is_grad_enabled():
-            # With create_graph=True the gradient would silently be treated as a constant.
-            raise RuntimeError(
-                "the native layers have no second derivative; set MOONFL_KERNELS=torch"
-            )
+        refuse_second_derivative()
         plan: Plan = ctx.plan
         x, inner, arg, *saved = ctx.saved_tensors
         # saved_tensors_hooks may change the layout of what was saved
