@@ -81,10 +81,12 @@ def _step_table(
     if activations.arg is not None:
         start = activations.arg.data_ptr()
         arg = [start + round_up(n) * offset for offset in plan.arg]
-    table = array("q")
+    fields: list[int] = []
     for i, gradient in enumerate(gradients):
-        table.extend((*plan.steps[i], weights[i].data_ptr(), biases[i], y[i], arg[i], *gradient))
-    return table
+        fields += plan.steps[i]
+        fields += (weights[i].data_ptr(), biases[i], y[i], arg[i])
+        fields += gradient
+    return array("q", fields)
 
 
 def _address(tensor: Tensor | None) -> int:
@@ -96,6 +98,13 @@ def round_up(n: int) -> int:
     return -(-n // LANES) * LANES
 
 
+def _empty(n: int, step: Step) -> Tensor:
+    """Return memory for the output of a step."""
+    if not step.kernel:  # the memory format of a matrix is the default
+        return torch.empty((n, step.outputs), dtype=torch.float32)
+    return torch.empty((n, *step.shape), dtype=torch.float32, memory_format=step.output_layout)
+
+
 def _forward(
     native: ctypes.CDLL, plan: Plan, x: Tensor, params: Sequence[Tensor], save_argmax: bool
 ) -> Activations:
@@ -104,9 +113,7 @@ def _forward(
     outputs = []
     for end in plan.ends:
         step = plan.steps[end]
-        outputs.append(
-            torch.empty((n, *step.shape), dtype=torch.float32, memory_format=step.output_layout)
-        )
+        outputs.append(_empty(n, step))
     inner = torch.empty(n * plan.y[-1], dtype=torch.float32)
     arg = torch.empty(round_up(n) * plan.arg[-1], dtype=torch.uint8) if save_argmax else None
     activations = Activations(outputs, inner, arg)
