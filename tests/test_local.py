@@ -117,7 +117,7 @@ def test_a_step_updates_parameters_of_different_dtypes() -> None:
 def test_a_sparse_gradient_is_refused() -> None:
     layer = nn.Embedding(5, 3, sparse=True)
     layer(torch.tensor([1])).sum().backward()
-    with pytest.raises(RunError, match="nn.Embedding with sparse=False"):
+    with pytest.raises(RunError, match="with sparse=False"):
         sgd_step(TINY, list(layer.parameters()), [torch.zeros(5, 3)])
 
 
