@@ -52,7 +52,7 @@ overview: $(VENV)/installed
 sanitize:
 	mkdir -p build
 	gcc -g -O1 -pthread -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all \
-	    -Isrc/moonfl/kernels src/moonfl/kernels/*.c tests/kernels/sanitize_kernels.c -o build/sanitize_kernels
+	    -Isrc/moonfl/kernels src/moonfl/kernels/*.c tests/kernels/sanitize_kernels.c -lm -o build/sanitize_kernels
 	build/sanitize_kernels
 
 # The demo needs moonfl and its dependencies only; everything else needs the extras too.

@@ -54,6 +54,7 @@ setup(
                 "-fno-wrapv",
             ],
             extra_link_args=["-pthread"],
+            libraries=["m"],
             optional=True,
         )
     ],

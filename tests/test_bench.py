@@ -34,6 +34,31 @@ def test_bench(
     assert "torch.compile was skipped" in printed
 
 
+def test_phases_of_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "SAMPLES", {True: 200})
+    monkeypatch.setattr(bench, "REPEATS", {True: 1})
+    out = tmp_path / "bench.json"
+    options = ["--quick", "--phases", "--data-dir", str(tmp_path), "--out", str(out)]
+    assert main(["bench", *options]) == 0
+    measured = {row["what"]: row["value"] for row in json.loads(out.read_text())["measured"]}
+    total = measured.pop("sum")
+    assert list(measured) == [
+        "batch, augmented",
+        "forward",
+        "two frozen forwards",
+        "contrastive loss",
+        "cross-entropy",
+        "backward of both losses",
+        "backward of the network",
+        "SGD",
+    ]
+    assert all(value > 0 for value in measured.values())
+    assert total == pytest.approx(sum(measured.values()))
+    assert "two frozen forwards" in capsys.readouterr().out
+
+
 def test_multiply_adds_of_the_cnn() -> None:
     """28*28*6*75 + 10*10*16*150 + 400*120 + 120*84 + 84*84 + 84*256 + 256*10"""
     exp = bench.Experiment(dataset="cifar10", parties=1)

@@ -121,6 +121,22 @@ def test_a_step_is_bit_identical_to_torch_optim_sgd(momentum: float) -> None:
     assert all(torch.equal(a, b) for a, b in zip(params, models[1].parameters(), strict=True))
 
 
+def test_a_step_updates_parameters_of_different_dtypes() -> None:
+    params = [nn.Parameter(torch.ones(3, dtype=dtype)) for dtype in (torch.float64, torch.float32)]
+    for param in params:
+        param.square().sum().backward()
+    exp = replace(TINY, lr=0.25, weight_decay=0.0)
+    sgd_step(exp, params, [torch.zeros_like(param) for param in params])
+    assert all(torch.equal(param, torch.full_like(param, 0.5)) for param in params)
+
+
+def test_a_sparse_gradient_is_refused() -> None:
+    layer = nn.Embedding(5, 3, sparse=True)
+    layer(torch.tensor([1])).sum().backward()
+    with pytest.raises(RunError, match="with sparse=False"):
+        sgd_step(TINY, list(layer.parameters()), [torch.zeros(5, 3)])
+
+
 class SkipsLayer(nn.Module):
     """A model that skips a layer in every second pass, starting with the first."""
 

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from torch import nn
 
 from . import seeds
 from .algorithms import MOON, FedAvg
+from .algorithms.moon import model_contrastive
 from .data.base import Dataset, Examples
 from .data.cifar import CIFAR10, CIFAR10_CLASSES
 from .data.datasets import DATASETS, load
@@ -64,9 +66,17 @@ COMPILED = Variant(native=False, compiled=True)
 
 
 def bench(
-    data_dir: Path, quick: bool, out: Path | None, notify: Callable[[str], None]
+    data_dir: Path,
+    quick: bool,
+    out: Path | None,
+    notify: Callable[[str], None],
+    *,
+    phases: bool = False,
 ) -> dict[str, Any]:
-    """Measure, report each table when it is complete, and write all of them as JSON to `out`."""
+    """Measure, report each table when it is complete, and write all of them as JSON to `out`.
+
+    With `phases` only the phases of a MOON step are measured.
+    """
     check_out(out)
     exp = Experiment(dataset="cifar10", rounds=2, epochs=1, algorithm=MOON())
     data = cifar10_or_noise(data_dir, SAMPLES[quick])
@@ -80,6 +90,32 @@ def bench(
     notify(align(list(machine.items())))
     torch.set_num_threads(1)
     task = make_task(replace(exp, parties=1), data)
+    if phases:
+        rows = measure_phases(exp, task, REPEATS[quick])
+        notify(as_text(rows, digits=3))
+    else:
+        rows = measure_all(exp, task, data, data_dir=data_dir, quick=quick, notify=notify)
+    peak = peak_memory() / 2**20
+    notify(f"peak memory of the main process  {peak:.0f} MB")
+    measured = []
+    for name, value, unit in rows:
+        measured.append({"what": name, "value": value, "unit": unit})
+    result = {**machine, "peak_memory_mb": peak, "measured": measured}
+    if out is not None:
+        write_atomically(out, json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def measure_all(
+    exp: Experiment,
+    task: Task,
+    data: Dataset,
+    *,
+    data_dir: Path,
+    quick: bool,
+    notify: Callable[[str], None],
+) -> list[Row]:
+    """Measure steps, torch.compile and rounds; `task` has all data in one party."""
     rows = measure_steps(exp, task, REPEATS[quick])
     notify(as_text(rows))
     compiled_rows: list[Row] = []
@@ -93,15 +129,7 @@ def bench(
     notify(as_text(round_rows))
     if not PLAIN_LOOP.exists():
         notify("no comparison with a plain PyTorch loop: benchmarks/plain_loop.py is not installed")
-    peak = peak_memory() / 2**20
-    notify(f"peak memory of the main process  {peak:.0f} MB")
-    measured = []
-    for name, value, unit in rows + compiled_rows + round_rows:
-        measured.append({"what": name, "value": value, "unit": unit})
-    result = {**machine, "peak_memory_mb": peak, "measured": measured}
-    if out is not None:
-        write_atomically(out, json.dumps(result, indent=1) + "\n")
-    return result
+    return rows + compiled_rows + round_rows
 
 
 def check_out(out: Path | None) -> None:
@@ -225,6 +253,55 @@ def measure_steps(exp: Experiment, task: Task, repeats: int) -> list[Row]:
     share = augmentation / (augmentation + step_seconds)
     table.append(("augmentation share of a FedAvg step", 100 * share, "%"))
     return table + compare_with_peak(task, step_seconds)
+
+
+def measure_phases(exp: Experiment, task: Task, repeats: int) -> list[Row]:
+    """Return the median time of every phase of a MOON step with one thread, and their sum."""
+    data = task.parties[0]
+    rows = torch.arange(BATCH)
+    rng = seeds.rng(0, "augmentation")
+    params, buffers = task.init_model(0)
+    previous, _ = task.init_model(1)
+    workbench = Workbench(task.build)
+    model = workbench.module({**params, **buffers}).train()
+    frozen = [workbench.frozen({**values, **buffers}) for values in (params, previous)]
+    weights = list(model.parameters())
+    velocity = [torch.zeros_like(weight) for weight in weights]
+    almost_still = replace(exp, lr=1e-9)
+    times: dict[str, list[float]] = {}
+    start = 0.0
+
+    def end_phase(name: str) -> None:
+        nonlocal start
+        now = time.perf_counter()
+        times.setdefault(name, []).append(now - start)
+        start = time.perf_counter()
+
+    for _ in range(repeats * CALLS):
+        for weight in weights:
+            weight.grad = None
+        start = time.perf_counter()
+        batch = Batch(task.preparation.batch(data.x, rows, rng), data.y[rows], rows)
+        end_phase("batch, augmented")
+        z, logits = model(batch.x)
+        end_phase("forward")
+        z_glob, z_prev = (network(batch.x, batch.rows).z for network in frozen)
+        end_phase("two frozen forwards")
+        contrastive = model_contrastive(z, z_glob, [z_prev], tau=0.5)
+        end_phase("contrastive loss")
+        supervised = task.supervised(logits, batch)
+        end_phase("cross-entropy")
+        z_grad, logits_grad = torch.autograd.grad(supervised + contrastive, (z, logits))
+        end_phase("backward of both losses")
+        torch.autograd.backward((z, logits), (z_grad, logits_grad))
+        end_phase("backward of the network")
+        sgd_step(almost_still, weights, velocity)
+        end_phase("SGD")
+    table: list[Row] = []
+    for name, seconds in times.items():
+        table.append((name, 1e3 * statistics.median(seconds), "ms"))
+    table.append(("sum", sum(value for _, value, _ in table), "ms"))
+    return table
 
 
 def measure_compiled_step(exp: Experiment, task: Task, repeats: int) -> tuple[list[Row], str]:
@@ -364,9 +441,9 @@ def plain_seconds(data_dir: Path, samples: int, option: str) -> float:
     return float(done.stdout)
 
 
-def as_text(table: list[Row]) -> str:
+def as_text(table: list[Row], digits: int = 2) -> str:
     """Format the rows as aligned columns."""
-    rows = [(name, f"{value:.2f}", unit) for name, value, unit in table]
+    rows = [(name, f"{value:.{digits}f}", unit) for name, value, unit in table]
     return align(rows, right={1})
 
 

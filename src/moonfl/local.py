@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from torch.optim.sgd import sgd
 
 from . import seeds, tree
 from .data.base import Examples
@@ -288,32 +287,36 @@ def check_loss(exp: Experiment, loss: object) -> None:
 
 @torch.no_grad()
 def sgd_step(exp: Experiment, params: list[nn.Parameter], velocity: list[Tensor]) -> None:
-    """Take a step of torch.optim.SGD by its function.
+    """Take a step of torch.optim.SGD by the function that it calls.
 
-    The class would load torch's compiler, which takes over a second per process.
+    The class would load torch's compiler, which takes over a second per process, and the checks
+    around the function take longer than the step of a small model.
     """
-    weights: list[Tensor] = []
-    gradients: list[Tensor] = []
-    velocities: list[Tensor | None] = []
+    groups: dict[torch.dtype, tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
     for param, v in zip(params, velocity, strict=True):
         if param.grad is not None:
+            if param.grad.is_sparse:
+                raise RunError(
+                    "the model has a sparse gradient, which SGD with momentum does not support; "
+                    "create its nn.Embedding with sparse=False"
+                )
+            weights, gradients, velocities = groups.setdefault(param.dtype, ([], [], []))
             weights.append(param)
             gradients.append(param.grad)
             velocities.append(v)
-    if not weights:
-        return
-    sgd(
-        weights,
-        gradients,
-        velocities,
-        fused=True,
-        weight_decay=exp.weight_decay,
-        momentum=exp.momentum,
-        lr=exp.lr,
-        dampening=0,
-        nesterov=False,
-        maximize=False,
-    )
+    for weights, gradients, velocities in groups.values():
+        torch._fused_sgd_(
+            weights,
+            gradients,
+            velocities if exp.momentum else [],
+            weight_decay=exp.weight_decay,
+            momentum=exp.momentum,
+            lr=exp.lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+        )
 
 
 def divergence(exp: Experiment, event: str) -> DivergenceError:

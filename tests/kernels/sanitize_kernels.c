@@ -11,6 +11,10 @@ int moonfl_chain_backward(const struct step *, int64_t, const float *, int64_t, 
 void moonfl_batch(const uint8_t *, const int64_t *, const int32_t *, const int64_t *, const float *, float *, int64_t,
                   int, int);
 
+void moonfl_cosines(const float *, const float *const *, int64_t, int64_t, int64_t, float *, float *, float *);
+int moonfl_cosines_backward(const float *, const float *, const float *, const float *, int64_t, int64_t, int64_t,
+                            float *);
+
 static float *numbers(long n)
 {
     float *p = malloc(n * sizeof(float));
@@ -91,6 +95,20 @@ static double batch(int n, int channels, int pixels)
     return sum;
 }
 
+static double cosines(int count, int n, int d)
+{
+    float *z = numbers((long)n * d), *dz = numbers((long)n * d), *units = numbers((1L + count) * n * d);
+    float *cosine = numbers((long)n * count), *norms = numbers(n), **others = malloc(count * sizeof *others);
+    double sum = 0;
+    for (int m = 0; m < count; m++) others[m] = numbers((long)n * d);
+    moonfl_cosines(z, (const float *const *)others, count, n, d, cosine, units, norms);
+    moonfl_cosines_backward(z, units, norms, cosine, count, n, d, dz);
+    for (long i = 0; i < (long)n * d; i++) sum += dz[i];
+    for (int m = 0; m < count; m++) free(others[m]);
+    free(z), free(dz), free(units), free(cosine), free(norms), free(others);
+    return sum;
+}
+
 int main(void)
 {
     static const int shapes[][6] = {{64, 3, 32, 32, 6, 5}, {33, 6, 14, 14, 16, 5}, {1, 3, 32, 32, 6, 5},
@@ -111,7 +129,7 @@ int main(void)
             }
         for (int n = 1; n < 28; n += 5)
             sum += linear(n, 1, 1, 0) + linear(n, 17, 33, 1) + linear(n, 40, 7, 0) + linear(n, 32, 48, 1) + network(n);
-        sum += batch(5, 3, 64) + batch(1, 1, 7);
+        sum += batch(5, 3, 64) + batch(1, 1, 7) + cosines(2, 5, 84) + cosines(1, 1, 8) + cosines(4, 3, 508);
         printf("%s: %d lanes, checksum %g\n", sets[s], lanes, sum);
     }
     return 0;

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..kernels.contrast import contrast
 from ..settings import setting
 from ..types import Batch, Output, Params, Party, State, Term
 from .base import Algorithm
@@ -22,6 +23,9 @@ def model_contrastive(z: Tensor, z_glob: Tensor, z_prev: list[Tensor], tau: floa
     p = sim(z, z_glob) and n_i = sim(z, z_prev_i); sim is the cosine, all z are [B, D]. The loss is
     0 without negatives.
     """
+    loss = contrast(z, [z_glob, *z_prev], tau)  # in native code, with the same bits
+    if loss is not None:
+        return loss
     others = torch.stack([z_glob, *z_prev], dim=1)  # [B, 1 + k, D], the positive pair first
     logits = F.cosine_similarity(z[:, None], others, dim=2) / tau  # [B, 1 + k]
     return F.cross_entropy(logits, logits.new_zeros(len(z), dtype=torch.long))

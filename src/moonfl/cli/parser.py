@@ -248,6 +248,9 @@ def _add_bench(commands: Commands) -> None:
         "--quick", action="store_true", help="finish in under a minute, on a part of the data"
     )
     bench.add_argument(
+        "--phases", action="store_true", help="measure only the phases of a MOON step"
+    )
+    bench.add_argument(
         "--data-dir",
         default="data",
         metavar="DIR",

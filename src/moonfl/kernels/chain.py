@@ -81,10 +81,12 @@ def _step_table(
     if activations.arg is not None:
         start = activations.arg.data_ptr()
         arg = [start + round_up(n) * offset for offset in plan.arg]
-    table = array("q")
+    fields: list[int] = []
     for i, gradient in enumerate(gradients):
-        table.extend((*plan.steps[i], weights[i].data_ptr(), biases[i], y[i], arg[i], *gradient))
-    return table
+        fields += plan.steps[i]
+        fields += (weights[i].data_ptr(), biases[i], y[i], arg[i])
+        fields += gradient
+    return array("q", fields)
 
 
 def _address(tensor: Tensor | None) -> int:
@@ -96,6 +98,13 @@ def round_up(n: int) -> int:
     return -(-n // LANES) * LANES
 
 
+def _empty(n: int, step: Step) -> Tensor:
+    """Return memory for the output of a step."""
+    if not step.kernel:  # the memory format of a matrix is the default
+        return torch.empty((n, step.outputs), dtype=torch.float32)
+    return torch.empty((n, *step.shape), dtype=torch.float32, memory_format=step.output_layout)
+
+
 def _forward(
     native: ctypes.CDLL, plan: Plan, x: Tensor, params: Sequence[Tensor], save_argmax: bool
 ) -> Activations:
@@ -104,9 +113,7 @@ def _forward(
     outputs = []
     for end in plan.ends:
         step = plan.steps[end]
-        outputs.append(
-            torch.empty((n, *step.shape), dtype=torch.float32, memory_format=step.output_layout)
-        )
+        outputs.append(_empty(n, step))
     inner = torch.empty(n * plan.y[-1], dtype=torch.float32)
     arg = torch.empty(round_up(n) * plan.arg[-1], dtype=torch.uint8) if save_argmax else None
     activations = Activations(outputs, inner, arg)
@@ -116,6 +123,15 @@ def _forward(
     if native.moonfl_chain_forward(table.buffer_info()[0], count, x.data_ptr(), n) != 0:
         raise MemoryError(f"no memory for a forward pass of {n} samples")
     return activations
+
+
+def refuse_second_derivative() -> None:
+    """Raise an error if a backward pass is to be differentiated itself (create_graph=True).
+
+    Otherwise the gradient would silently be treated as a constant.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError("the native layers have no second derivative; set MOONFL_KERNELS=torch")
 
 
 class _Chain(torch.autograd.Function):
@@ -136,11 +152,7 @@ class _Chain(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the gradients of the input and of every weight and bias."""
-        if torch.is_grad_enabled():
-            # With create_graph=True the gradient would silently be treated as a constant.
-            raise RuntimeError(
-                "the native layers have no second derivative; set MOONFL_KERNELS=torch"
-            )
+        refuse_second_derivative()
         plan: Plan = ctx.plan
         x, inner, arg, *saved = ctx.saved_tensors
         # saved_tensors_hooks may change the layout of what was saved

@@ -27,7 +27,7 @@ EXPORT int moonfl_choose(const char *most)
 }
 
 /* Incremented with every change of the exported functions; kernels/library.py has the same number. */
-EXPORT int moonfl_version(void) { return 3; }
+EXPORT int moonfl_version(void) { return 4; }
 
 /* Return the number of lanes of the selected instruction set. */
 EXPORT int moonfl_lanes(void) { return chosen->lanes; }
