@@ -233,14 +233,16 @@ class Pool:
     def _start_worker(self) -> WorkerProcess:
         ours, theirs = shared_memory.open_channel()
         inherited = [worker.channel for worker in self.workers] + [ours]
-        context = multiprocessing.get_context(self.start_method)
         process: BaseProcess
         if self.start_method == "fork":
             args = (self.exp, self.task, theirs, inherited, os.getpid())
-            process = context.Process(target=serve, args=args, daemon=True)
+            fork = multiprocessing.get_context("fork")
+            process = fork.Process(target=serve, args=args, daemon=True)
         else:
             self._send_task(ours)
-            process = context.Process(target=serve_spawned, args=(theirs, os.getpid()), daemon=True)
+            spawn = multiprocessing.get_context("spawn")
+            args_of_spawned = (theirs, os.getpid())
+            process = spawn.Process(target=serve_spawned, args=args_of_spawned, daemon=True)
         with warnings.catch_warnings():
             # Newer Pythons warn about forks in a process with threads; workers use none of them.
             warnings.simplefilter("ignore", DeprecationWarning)

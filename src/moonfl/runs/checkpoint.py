@@ -197,7 +197,7 @@ def _files(path: Path) -> dict[str, str]:
 def _known_hashes(folder: Path, states: Iterable[StateFile], has_selected: bool) -> dict[str, str]:
     """Return the hashes of files that need not be read again, by name."""
     files = [state for state in states if state.path is not None]
-    hashes = {}
+    hashes: dict[str, str] = {}
     # Sites write their states themselves, and the selected server may be an old one.
     if has_selected or any(state.sha256 is None for state in files):
         for path in index_paths(folder)[:1]:
