@@ -11,6 +11,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -31,13 +32,14 @@ from .data.locations import missing_files
 from .engines.base import make_engine, num_cores
 from .errors import InputError, RunError
 from .experiment import Experiment
-from .federation import aggregate, init_server
+from .federation import aggregate, init_server, sample_parties
 from .kernels import library
 from .kernels.convpool import ConvReluPool
 from .local import Workbench, sgd_step
 from .models.base import Model, with_memory_format
 from .report.tables import align
 from .runs.files import write_atomically
+from .runs.states import States
 from .task import Task, make_task
 from .types import Batch, Party
 
@@ -45,6 +47,8 @@ BATCH = 64
 SAMPLES = {True: 5000, False: 50_000}  # training samples, quick or not
 REPEATS = {True: 10, False: 60}
 CALLS = 5  # per repeat
+SMALL_PARTY = 50  # samples of a party in the workload with many small parties
+SMALL_PARTIES_PER_ROUND = 100
 PLAIN_LOOP = Path(__file__).parents[2] / "benchmarks" / "plain_loop.py"  # only in a clone
 Row = tuple[str, float, str]  # name, value, unit
 Function = Callable[[], object]
@@ -127,9 +131,11 @@ def measure_all(
     if PLAIN_LOOP.exists() and not quick:
         round_rows += measure_plain_loop(data_dir, len(data.train.y), round_rows)
     notify(as_text(round_rows))
+    small_rows = measure_small_parties(data)
+    notify(as_text(small_rows))
     if not PLAIN_LOOP.exists():
         notify("no comparison with a plain PyTorch loop: benchmarks/plain_loop.py is not installed")
-    return rows + compiled_rows + round_rows
+    return rows + compiled_rows + round_rows + small_rows
 
 
 def check_out(out: Path | None) -> None:
@@ -375,20 +381,64 @@ def fma_peak() -> float | None:
 
 
 def round_seconds(
-    exp: Experiment, task: Task, workers: int | None = None, repeats: int = 2
+    exp: Experiment,
+    task: Task,
+    workers: int | None = None,
+    repeats: int = 2,
+    states: States | None = None,
 ) -> float:
-    """Return the lowest training time of a round, after the first: MOON then has its negatives."""
+    """Return the lowest training time of a round, after the first: MOON then has its negatives.
+
+    The time ends when the states are durable, if the store writes them to a folder.
+    """
     best = float("inf")
-    parties = list(range(exp.parties))
-    with closing(make_engine(exp, task, workers)) as engine:
+    states = states or States()
+    parties = sample_parties(exp, 0)
+    with closing(make_engine(exp, task, workers, states)) as engine:
         server = init_server(exp, task)
         for t in range(1 + repeats):
             start = time.perf_counter()
             server = aggregate(exp, server, engine.train(server, parties, t))
+            states.sync()
             seconds = time.perf_counter() - start
             if t > 0:
                 best = min(best, seconds)
     return best
+
+
+def measure_small_parties(data: Dataset) -> list[Row]:
+    """Time rounds of many small parties that write their states, and the overhead of a party.
+
+    The overhead is the time of a worker per party without its training step: loading and copying
+    models, messages, states, and aggregation.
+    """
+    parties = len(data.train.y) // SMALL_PARTY
+    exp = Experiment(
+        dataset="cifar10",
+        partition="iid",
+        parties=parties,
+        sample_fraction=min(1.0, SMALL_PARTIES_PER_ROUND / parties),
+        epochs=1,
+        augment=False,
+    )
+    task = make_task(exp, data)
+    table: list[Row] = []
+    for method, algorithm in {"FedAvg": FedAvg(), "MOON": MOON()}.items():
+        exp = replace(exp, algorithm=algorithm)
+        step = best_seconds({"step": make_step(exp, task, OURS, SMALL_PARTY)}, 20)["step"]
+        seconds: dict[int, float] = {}
+        for workers in sorted({1, num_cores()}):
+            with tempfile.TemporaryDirectory(prefix="moonfl-bench-") as folder:
+                states = States(folder=Path(folder))
+                seconds[workers] = round_seconds(exp, task, workers, repeats=5, states=states)
+            per_party = workers * seconds[workers] / exp.parties_per_round()
+            number = "one worker" if workers == 1 else f"{workers} workers"
+            name = f"many small parties, {method}, {number}"
+            table.append((f"{name}: round", seconds[workers], "s"))
+            table.append((f"{name}: overhead per party", 1e3 * (per_party - step), "ms"))
+        speedup = seconds[1] / seconds[num_cores()]
+        table.append((f"many small parties, {method}: all workers against one", speedup, "x"))
+    return table
 
 
 def measure_rounds(exp: Experiment, data: Dataset) -> list[Row]:

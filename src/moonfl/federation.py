@@ -72,14 +72,20 @@ def sample_parties(exp: Experiment, t: int) -> list[int]:
 def aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server:
     """Return the server after a round: clip, aggregate, then apply the server optimizer.
 
-    Sums are taken in the order of the parties, whatever the order of the updates.
+    Sums are taken in the order of the parties, whatever the order of the updates. One thread is
+    enough: those of torch would wait actively, on the cores that the workers need.
     """
+    with seeds.one_thread():
+        return _aggregate(exp, server, updates)
+
+
+def _aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server:
+    """Return the server after a round."""
     trained = sorted((u for u in updates if u.num_steps > 0), key=lambda u: u.party)
     if not trained:
         return server
     if exp.clip is not None:
-        with seeds.one_thread():  # a norm is a sum
-            trained = [clip_update(u, server.params, exp.clip) for u in trained]
+        trained = [clip_update(u, server.params, exp.clip) for u in trained]
     trained = AGGREGATIONS[exp.aggregation].prepare(trained, server.params, exp.momentum)
     mean = aggregation_rule(exp.aggregation, exp.trim)
     aggregated = exp.algorithm.combine(server, trained, exp.parties, mean)

@@ -14,8 +14,42 @@ from .data.base import Examples
 from .data.loader import batches
 from .errors import DivergenceError, RunError
 from .experiment import Experiment
+from .models.base import Model
 from .task import Task
 from .types import Batch, Frozen, Loss, Output, Params, Party, Server, State, Update
+
+
+class Replica:
+    """A module that is loaded again and again, and its tensors."""
+
+    def __init__(self, module: nn.Module) -> None:
+        tree.flatten_parameters(module)
+        self.module = module
+        self.hidden_state = tree.hidden_state_of(module)  # when it was built
+        # Native layers run no code that could add, replace or remove tensors and attributes.
+        self.is_fixed = isinstance(module, Model) and module.native_chain is not None
+        self._params = tree.params_of(module)
+        self._buffers = tree.buffers_of(module)
+
+    def params(self) -> Params:
+        """Return the trainable parameters themselves."""
+        return self._params if self.is_fixed else tree.params_of(self.module)
+
+    def buffers(self) -> Params:
+        """Return the buffers themselves."""
+        return self._buffers if self.is_fixed else tree.buffers_of(self.module)
+
+    @torch.no_grad()
+    def load(self, params: Params) -> None:
+        """Copy `params` into the module, and undo all other changes since it was built."""
+        if self.is_fixed and not self._buffers:
+            buffer = tree.flat_buffer(self._params)
+            source = None if buffer is None else tree.matching_buffer(self._params, buffer, params)
+            if buffer is not None and source is not None:
+                buffer.copy_(source)
+                return
+        tree.restore_hidden_state(self.module, self.hidden_state)
+        tree.load(self.module, params)
 
 
 class Workbench:
@@ -23,20 +57,21 @@ class Workbench:
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.build = build
-        self.modules: list[nn.Module] = []
-        self.hidden_states: list[tree.HiddenState] = []  # of each module when it was built
+        self.replicas: list[Replica] = []
         self.used = 0
 
-    def module(self, params: Params) -> nn.Module:
+    def replica(self, params: Params) -> Replica:
         """Return a module with these parameters; it belongs to the current party until `clear`."""
-        if self.used == len(self.modules):
-            module = tree.build_module(self.build)
-            self.modules.append(module)
-            self.hidden_states.append(tree.hidden_state_of(module))
-        module = self.modules[self.used]
-        tree.restore_hidden_state(module, self.hidden_states[self.used])
+        if self.used == len(self.replicas):
+            self.replicas.append(Replica(tree.build_module(self.build)))
+        replica = self.replicas[self.used]
         self.used += 1
-        return tree.load(module, params)
+        replica.load(params)
+        return replica
+
+    def module(self, params: Params) -> nn.Module:
+        """Return the module of a new replica."""
+        return self.replica(params).module
 
     def frozen(self, params: Params) -> Frozen:
         """Return a model in eval mode and without gradients."""
@@ -107,11 +142,11 @@ def local_update(
             class_counts=torch.bincount(data.y, minlength=len(task.classes)),
             outputs=functools.partial(outputs_of, exp, task, workbench, data),
         )
-        model = workbench.module(view.global_model)
+        replica = workbench.replica(view.global_model)
         loss_function = exp.algorithm.local_loss(on_device(view, torch.device(exp.device)))
-        steps, loss = _train(exp, task, model, loss_function, data=data, party=party, t=t)
-        params = tree.copy(tree.params_of(model))
-        buffers = tree.copy(tree.buffers_of(model))
+        steps, loss = _train(exp, task, replica.module, loss_function, data=data, party=party, t=t)
+        params = tree.copy(replica.params())
+        buffers = tree.copy(replica.buffers())
         check_buffers(server.buffers, buffers)
         check_finite(exp, params, party, t)
         state, extra = exp.algorithm.finish(view, {**params, **buffers}, steps)
@@ -190,7 +225,7 @@ def check_buffers(before: Params, after: Params) -> None:
 
 def check_finite(exp: Experiment, params: Params, party: int, t: int) -> None:
     """Check that no weight became infinite or undefined."""
-    if not all(bool(torch.isfinite(value).all()) for value in params.values()):
+    if not tree.is_finite(params):
         raise divergence(exp, f"the weights of party {party} are not finite after round {t + 1}")
 
 

@@ -38,6 +38,7 @@ from .experiment import HOLDOUT, Experiment
 from .metrics import Score, Tally, score, tally, total
 from .models.base import (
     STATISTICS,
+    Model,
     Standardise,
     has_batch_norm,
     is_batch_norm,
@@ -506,6 +507,40 @@ class Network(NamedTuple):
     standardises: bool  # its inputs, by federation-wide mean and standard deviation
 
 
+@dataclass(frozen=True)
+class ModelBuilder:
+    """A function that builds a model; it can be sent to a process that was not forked."""
+
+    source: ModelSource
+    shape: tuple[int, ...]
+    classes: int
+    head: bool
+    out_dim: int
+    dtype: torch.dtype
+    statistics_shape: tuple[int, ...] | None  # None: inputs are not standardised
+    stored_dtype: torch.dtype
+    device: str
+
+    def __call__(self) -> nn.Module:
+        """Return a model with arbitrary weights."""
+        standardise = None
+        if self.statistics_shape is not None:
+            standardise = Standardise(self.statistics_shape, self.stored_dtype)
+        network = build_model(
+            self.source,
+            self.shape,
+            self.classes,
+            self.head,
+            self.out_dim,
+            dtype=self.dtype,
+            standardise=standardise,
+        )
+        network = with_dense_parameters(network.to(self.device))
+        if isinstance(network, Model) and network.native_chain is not None:
+            return network  # native code reads contiguous weights
+        return with_memory_format(network, torch.channels_last)
+
+
 def make_builder(
     exp: Experiment,
     shape: tuple[int, ...],
@@ -523,20 +558,17 @@ def make_builder(
     becomes_float32 = is_pixels(dtype, len(shape)) or dtype == torch.float64
     input_dtype = torch.float32 if becomes_float32 else dtype
 
-    def build() -> nn.Module:
-        network = build_model(
-            str(exp.model) if model is None else model,
-            shape,
-            classes,
-            exp.head,
-            exp.out_dim,
-            dtype=input_dtype,
-            standardise=Standardise(statistics_shape(shape), dtype) if standardise else None,
-        )
-        return with_memory_format(
-            with_dense_parameters(network.to(exp.device)), torch.channels_last
-        )
-
+    build = ModelBuilder(
+        source=str(exp.model) if model is None else model,
+        shape=shape,
+        classes=classes,
+        head=exp.head,
+        out_dim=exp.out_dim,
+        dtype=input_dtype,
+        statistics_shape=statistics_shape(shape) if standardise else None,
+        stored_dtype=dtype,
+        device=exp.device,
+    )
     network = tree.build_module(build)
     if exp.standardise and not standardises(network):
         raise InputError(

@@ -5,9 +5,16 @@ of a module that its state_dict leaves out. The second half joins dictionaries b
 arithmetic: `add`, `sub`, `mean`, `norm` and others. Arithmetic returns new tensors, changes
 nothing, and works on the names of its first argument: `sub(global_params, trained_model)` leaves
 the buffers out because the first argument has none.
+
+Flat buffers: where all tensors of a dictionary lie in one buffer, each operation is one operation
+on the buffer instead of one per tensor. `copy`, `flatten_parameters` and messages between processes
+lay tensors out in this way; `flat_buffer` recognises it. Values do not depend on it.
 """
 
+import functools
+import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -17,6 +24,7 @@ from torch import Tensor, nn
 from . import seeds
 from .types import Params, State
 
+ALIGNMENT = 64  # bytes; every tensor of a flat buffer starts at a multiple of it
 PLAIN_TYPES = (bool, int, float, complex, str, type(None))
 MODULE_ATTRIBUTES = vars(nn.Module()).keys()  # attributes that torch gives every module
 
@@ -67,13 +75,23 @@ def find_shared(model: nn.Module, other: nn.Module) -> str | None:
     return None
 
 
+@torch.no_grad()
 def copy(a: Params) -> Params:
     """Return contiguous copies on the CPU, whatever the layout and device of the tensors.
 
     Tensors that are sent or stored are on the CPU, and contiguous tensors are summed in the same
     order everywhere.
     """
-    return {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in a.items()}
+    buffer = flat_buffer(a)
+    if buffer is not None and buffer.is_cpu:
+        return in_buffer(buffer.clone(), a)
+    tensors = {k: v.detach().cpu() for k, v in a.items()}
+    if len({v.dtype for v in tensors.values()}) != 1:
+        return {k: v.clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
+    copies = in_buffer(zero_buffer(tensors), tensors)
+    for k, v in tensors.items():
+        copies[k].copy_(v)
+    return copies
 
 
 def build_module(build: Callable[[], nn.Module]) -> nn.Module:
@@ -168,22 +186,32 @@ def to(a: Params, device: torch.device) -> Params:
 
 def zeros_like(a: Params) -> Params:
     """Return zeros of the same shapes and dtypes."""
-    return {k: torch.zeros_like(v) for k, v in a.items()}
+    return _elementwise(torch.zeros_like, a)
 
 
 def add(a: Params, b: Params, scale: float = 1.0) -> Params:
     """Return a + scale * b."""
-    return {k: v + scale * b[k] for k, v in a.items()}
+    return _elementwise(lambda v, w: v + scale * w, a, b)
 
 
 def sub(a: Params, b: Params) -> Params:
     """Return a - b."""
-    return {k: v - b[k] for k, v in a.items()}
+    return _elementwise(torch.sub, a, b)
 
 
 def mul(a: Params, scale: float) -> Params:
     """Return scale * a."""
-    return {k: v * scale for k, v in a.items()}
+    return _elementwise(lambda v: v * scale, a)
+
+
+def _elementwise(function: Callable[..., Tensor], a: Params, *others: Params) -> Params:
+    """Apply a function of tensors of the same shape to every tensor, or to the whole buffers."""
+    buffer = flat_buffer(a)
+    if buffer is not None:
+        buffers = [matching_buffer(a, buffer, other) for other in others]
+        if all(other is not None for other in buffers):
+            return in_buffer(function(buffer, *buffers), a)
+    return {k: function(v, *(other[k] for other in others)) for k, v in a.items()}
 
 
 def mean(trees: Iterable[tuple[Params, float]]) -> Params:
@@ -194,6 +222,9 @@ def mean(trees: Iterable[tuple[Params, float]]) -> Params:
     """
     pairs = iter(trees)
     first, total_weight = next(pairs)
+    buffer = flat_buffer(first)
+    if buffer is not None and buffer.is_floating_point():
+        return _flat_mean(first, buffer, total_weight, pairs)
     total = {k: to_wide(v) * total_weight for k, v in first.items()}
     differs = {k: False for k, v in first.items() if is_integer(v.dtype)}
     for tree, weight in pairs:
@@ -207,6 +238,25 @@ def mean(trees: Iterable[tuple[Params, float]]) -> Params:
         else:
             result[k] = first[k].clone()
     return result
+
+
+def _flat_mean(
+    first: Params, buffer: Tensor, total_weight: float, pairs: Iterator[tuple[Params, float]]
+) -> Params:
+    """Return the weighted mean of floats; the first Params lie in a buffer."""
+    total = buffer.double() * total_weight
+    wide = torch.zeros_like(total)
+    parts = in_buffer(wide, first)
+    for tree, weight in pairs:
+        other = matching_buffer(first, buffer, tree)
+        if other is not None:
+            wide.copy_(other)
+        else:
+            for k, part in parts.items():
+                part.copy_(tree[k])
+        total += wide.mul_(weight)
+        total_weight += weight
+    return in_buffer(to_dtype(total / total_weight, buffer.dtype), first)
 
 
 def to_wide(value: Tensor) -> Tensor:
@@ -241,9 +291,113 @@ def sq_dist(a: Params, b: Params) -> Tensor:
 
 def norm(a: Params) -> float:
     """Return the Euclidean norm over all tensors, summed in float64."""
-    return math.sqrt(sum(float(v.double().square().sum()) for v in a.values()))
+    buffer = flat_buffer(a)
+    if buffer is None:
+        squares = [v.double().square() for v in a.values()]
+    else:
+        squares = list(in_buffer(buffer.double().square_(), a).values())
+    return math.sqrt(sum(float(v.sum()) for v in squares))
+
+
+def is_finite(a: Params) -> bool:
+    """Return True if no value is infinite or undefined."""
+    buffer = flat_buffer(a)
+    # A sum is infinite or undefined if one of its terms is. If it is finite, all terms are.
+    if buffer is not None and math.isfinite(buffer.sum().item()):
+        return True
+    return all(bool(torch.isfinite(value).all()) for value in a.values())
 
 
 def num_bytes(a: Params) -> int:
     """Return the size of all tensors in bytes."""
     return sum(v.numel() * v.element_size() for v in a.values())
+
+
+def aligned(size: int) -> int:
+    """Round a number of bytes up to the start of the next tensor of a flat buffer."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+@functools.lru_cache(maxsize=1024)
+def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor."""
+    strides = itertools.accumulate(reversed(shape[1:]), operator.mul, initial=1)
+    return tuple(strides)[::-1][-len(shape) :] if shape else ()
+
+
+def flat_buffer(a: Params) -> Tensor | None:
+    """Return the memory of all tensors as one vector, or None if they are not laid out flat.
+
+    Flat means: contiguous, of one dtype, in one storage, each at the next multiple of ALIGNMENT.
+    Values between the tensors are unspecified; in buffers that this module creates they are 0. A
+    tensor that needs a gradient is not part of a buffer, except under torch.no_grad.
+    """
+    if type(a) is not dict or not a:
+        return None
+    tensors = list(a.values())
+    first = tensors[0]
+    dtype = first.dtype
+    differentiable = torch.is_grad_enabled()
+    try:
+        start = first.data_ptr()
+        size = 0
+        for tensor in tensors:
+            if tensor.data_ptr() != start + size or tensor.dtype is not dtype:
+                return None
+            if tensor.numel() == 0 or not tensor.is_contiguous():
+                return None
+            if differentiable and tensor.requires_grad:
+                return None
+            size += aligned(tensor.nbytes)
+    except RuntimeError:  # sparse tensors, and those inside of torch.func, have no memory
+        return None
+    storage = first.untyped_storage()
+    if dtype.is_complex or start + size > storage.data_ptr() + storage.nbytes():
+        return None
+    length: int = size // dtype.itemsize
+    return torch.as_strided(first, (length,), (1,), first.storage_offset())
+
+
+def matching_buffer(a: Params, buffer: Tensor, other: Params) -> Tensor | None:
+    """Return the buffer of those tensors in `other` that `a` names, if it is laid out alike."""
+    if type(other) is not dict:
+        return None
+    selected = {k: other[k] for k in a}
+    found = flat_buffer(selected)
+    if found is None or found.shape != buffer.shape or found.dtype is not buffer.dtype:
+        return None
+    if any(selected[k].shape != v.shape for k, v in a.items()):
+        return None
+    return found
+
+
+def zero_buffer(a: Params) -> Tensor:
+    """Return a buffer of zeros for tensors of one dtype."""
+    size = sum(aligned(v.nbytes) for v in a.values())
+    first = next(iter(a.values()))
+    return torch.zeros(size // first.itemsize, dtype=first.dtype, device=first.device)
+
+
+def in_buffer(buffer: Tensor, like: Params) -> dict[str, Tensor]:
+    """Return tensors in a buffer, with the names and shapes of `like`."""
+    tensors = {}
+    position = buffer.storage_offset()
+    for name, tensor in like.items():
+        shape = tuple(tensor.shape)
+        tensors[name] = buffer.as_strided(shape, contiguous_stride(shape), position)
+        position += aligned(tensor.nbytes) // tensor.itemsize
+    return tensors
+
+
+@torch.no_grad()
+def flatten_parameters(model: nn.Module) -> None:
+    """Move the trainable parameters of a module into one buffer, if their layout allows it."""
+    params = params_of(model)
+    if len({(p.dtype, p.device) for p in params.values()}) != 1:
+        return
+    if not all(p.is_contiguous() and p.numel() > 0 for p in params.values()):
+        return
+    views = in_buffer(zero_buffer(params), params)
+    for name, param in params.items():
+        views[name].copy_(param)
+        param.data = views[name]

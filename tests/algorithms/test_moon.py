@@ -170,7 +170,7 @@ def test_frozen_models_are_in_eval_mode_and_do_not_change() -> None:
     first = frozen(Batch(x, x, x))
     assert not first.z.requires_grad
     assert torch.equal(first.z, frozen(Batch(x, x, x)).z)
-    assert all(torch.equal(v, buffers[k]) for k, v in bench.modules[0].named_buffers())
+    assert all(torch.equal(v, buffers[k]) for k, v in bench.replicas[0].module.named_buffers())
     assert torch.allclose(frozen(Batch(x[:1], x, x)).z, first.z[:1], atol=1e-6)
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -21,11 +22,12 @@ from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
 from moonfl.engines.base import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.engines.pool import Pool
+from moonfl.engines.worker import TrainJob, common_tensors
 from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment
 from moonfl.federation import init_server, run
 from moonfl.runs.states import States
-from moonfl.task import Task
+from moonfl.task import Task, make_task
 from moonfl.types import Batch, Loss, Output, Params, Party, Server, State, Update
 
 pytestmark = pytest.mark.skipif(
@@ -110,6 +112,60 @@ def test_a_pool_is_no_larger_than_the_number_of_parties() -> None:
     with closing(make_engine(TINY, task, 8)) as engine:
         assert isinstance(engine, Pool)
         assert engine.size == 4
+
+
+@pytest.mark.parametrize("algorithm", ["moon", "scaffold"])
+def test_spawned_workers_are_bit_identical_to_forked_ones(algorithm: str) -> None:
+    """An accelerator needs spawned workers; here they are forced to use the CPU."""
+    exp = with_algorithm(replace(Experiment(), rounds=2, epochs=1, parties=4), algorithm)
+    task = make_task(exp)
+    with closing(Pool(exp, task, 2, start_method="spawn")) as pool:
+        assert same(run(exp, task, pool, MemoryRecorder()), pooled(exp, task))
+        killed = pool.workers[0].process
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.join()
+        server = init_server(exp, task)
+        updates = pool.train(server, [0, 1, 2], 0)
+    expected = Embedded(exp, task).train(server, [0, 1, 2], 0)
+    for update, other in zip(updates, expected, strict=True):
+        assert same(without_times(update), without_times(other))
+
+
+def test_a_model_that_cannot_be_sent_to_spawned_workers_gets_a_clear_message() -> None:
+    task = gaussians()
+    local = replace(task, build=lambda: task.build())
+    with pytest.raises(InputError, match=r"workers=2 with an accelerator .* use workers=1"):
+        Pool(TINY, local, 2, start_method="spawn")
+
+
+def test_a_pool_with_an_accelerator_is_spawned_and_must_be_requested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+    exp = replace(Experiment(), parties=4)
+    task = make_task(exp)
+    assert isinstance(make_engine(exp, task), Embedded)
+    with closing(make_engine(exp, task, 2)) as engine:
+        assert isinstance(engine, Pool)
+        assert engine.start_method == "spawn"
+
+
+def test_small_parties_are_handed_out_ahead_and_large_ones_are_not() -> None:
+    """A worker never waits for a small party, and a large one waits for the first free worker."""
+    exp, task = with_algorithm(TINY, "fedavg"), gaussians()
+    server = init_server(exp, task)
+    with closing(Pool(exp, task, 1)) as pool:
+        jobs = [TrainJob(i, 0) for i in (0, 1, 2, 3)]
+        answers = pool._run(jobs, common_tensors(server))
+        first, _, _ = next(answers)
+        assert first == jobs[0]
+        assert list(pool.workers[0].jobs) == jobs[1:]
+        answers.close()
+        large = replace(exp, epochs=1024)
+        pool.exp = large
+        waiting = deque(jobs)
+        pool._hand_out(waiting, limit=16)
+        assert list(waiting) == jobs[1:]
 
 
 class Deadly(Task):

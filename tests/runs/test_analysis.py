@@ -1,6 +1,7 @@
 """The analysis of the final models: t-SNE, collapsed models and names of models."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_info
 
 import moonfl
-from moonfl import Experiment, FedAvg, InputError
+from moonfl import Experiment, FedAvg, InputError, Solo
+from moonfl.cli import main
+from moonfl.runs import analysis
 from moonfl.runs.analysis import tsne
 from moonfl.types import Params, Server
 
@@ -79,3 +82,27 @@ def test_unknown_names_of_models_are_refused_in_the_first_round(
     with pytest.raises(InputError, match=message):
         moonfl.run(exp, tmp_path / "run", workers=1)
     assert not (tmp_path / "run" / "rounds.jsonl").read_text()
+
+
+def test_of_many_parties_a_sample_is_analysed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis, "MAX_PARTIES", 4)
+    exp = Experiment(algorithm=FedAvg(), parties=9, rounds=1, epochs=1)
+    moonfl.run(exp, tmp_path / "many", workers=1)
+    final = json.loads((tmp_path / "many" / "final.json").read_text())
+    assert final["sampled_from"] == 9
+    assert len({party["party"] for party in final["parties"]}) == 4
+    solo = Experiment(algorithm=Solo(), parties=9, rounds=1, epochs=1)
+    moonfl.run(solo, tmp_path / "solo", workers=1)
+    final = json.loads((tmp_path / "solo" / "final.json").read_text())
+    assert len(final["parties"]) == 4
+    assert np.sum(final["confusion"]) == 4 * 360
+    moonfl.run(replace(exp, parties=4), tmp_path / "few", workers=1)
+    final = json.loads((tmp_path / "few" / "final.json").read_text())
+    assert final.get("sampled_from") is None
+    assert len(final["parties"]) == 4
+    report = main(["report", str(tmp_path), "--out", str(tmp_path / "report")])
+    assert report == 0
+    pages = (tmp_path / "report").rglob("*.html")
+    assert any("a random sample of 4 parties was analysed" in page.read_text() for page in pages)

@@ -1,7 +1,7 @@
 """Party states: on disk and in memory they are bit-identical, and memory use is bounded."""
 
-import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 from contextlib import closing
@@ -77,16 +77,21 @@ def unusual_state() -> dict[str, dict[str, torch.Tensor]]:
 def test_unusual_states_survive_disk_and_shared_memory(tmp_path: Path) -> None:
     save(tmp_path / "unusual", unusual_state())
     assert same(load(tmp_path / "unusual"), unusual_state())
-    ours, theirs = multiprocessing.Pipe()
-    shared_memory.send(ours, "hello", unusual_state())
-    message, tensors = shared_memory.receive(theirs)
-    assert message == "hello"
-    assert same(tensors, unusual_state())
+    ours, theirs = shared_memory.open_channel()
+    for text in ("hello", "long" * 100_000):
+        shared_memory.send(ours, text, unusual_state())
+        message, tensors = shared_memory.receive(theirs)
+        assert message == text
+        assert same(tensors, unusual_state())
+        shared_memory.send(ours, text, {})
+        assert shared_memory.receive(theirs) == (text, {})
 
 
 def test_a_process_that_dies_in_the_middle_of_a_message() -> None:
-    ours, theirs = multiprocessing.Pipe()
-    ours.send(("hello", shared_memory.Layout([], [], 0)))
+    ours, theirs = shared_memory.open_channel()
+    ours.send(pickle.dumps(shared_memory.Packet("hello", tensors=64)))  # without a descriptor
+    with pytest.raises(EOFError, match="in the middle"):
+        shared_memory.receive(theirs)
     ours.close()
     with pytest.raises(EOFError):
         shared_memory.receive(theirs)

@@ -53,21 +53,20 @@ def make_engine(
     """Return a pool with `workers` processes, or the embedded engine if a pool is of no use.
 
     By default there is one worker per core, but never more than parties per round. A pool is not
-    possible where a forked process cannot train: on systems other than Linux, in a process that
-    may not have children (a worker of multiprocessing.Pool), and on a machine with an accelerator,
-    where autograd does not work after a fork. To use a pool on such a machine, hide the
+    possible on systems other than Linux, and in a process that may not have children (a worker of
+    multiprocessing.Pool). On a machine with an accelerator, autograd does not work after a fork.
+    There `workers` must be passed for a pool, whose workers are spawned: each has a copy of the
+    data, and a script needs `if __name__ == "__main__":`. To fork on such a machine, hide the
     accelerator, e.g. by CUDA_VISIBLE_DEVICES= in the environment.
     """
     check_workers(workers)
     states = states or States()
+    is_explicit = workers is not None
     workers = min(workers or num_cores(), exp.parties_per_round())
-    if workers > 1 and exp.device == "cpu" and _can_fork():
+    if workers == 1 or sys.platform != "linux" or multiprocessing.current_process().daemon:
+        return Embedded(exp, task, states)
+    if exp.device == "cpu" and not torch.accelerator.is_available():
         return Pool(exp, task, workers, states)
+    if is_explicit:
+        return Pool(exp, task, workers, states, start_method="spawn")
     return Embedded(exp, task, states)
-
-
-def _can_fork() -> bool:
-    """Return True if this process may start workers that can train."""
-    if sys.platform != "linux" or multiprocessing.current_process().daemon:
-        return False
-    return not torch.accelerator.is_available()

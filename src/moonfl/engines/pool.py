@@ -1,14 +1,17 @@
 """A pool of worker processes that train the parties of a round, one process per core.
 
 Workers are forked, so that they share the data with the parent without a copy, and models and
-methods need not be picklable. The parent keeps the party states. It gives every worker one party at
-a time, the largest first, and takes the update and the new state back. Results are bit-identical to
-those of the embedded engine. worker.py is what runs in a worker process.
+methods need not be picklable. With an accelerator they are spawned, and receive both in a message.
 
-What happens when a worker dies? The parent notices that its connection is closed, starts another
-worker in its place, and gives the job out once more. Nothing is lost, because the parent still has
-the state that the party started from. If a job loses its worker a second time, the run ends with a
-RunError; the usual cause is that memory ran out. An exception in a worker, such as divergence, is
+The parent keeps the party states. It gives the parties to the workers, the largest first, and takes
+the updates and the new states back. A worker gets its next small parties ahead of time, with their
+states, so that it never waits for the parent. Results are bit-identical to those of the embedded
+engine. worker.py is what runs in a worker process.
+
+What happens when a worker dies? The parent notices that its channel is closed, starts another
+worker in its place, and gives its jobs out once more. Nothing is lost, because the parent still has
+the states that the parties started from. If a job loses its worker a second time, the run ends with
+a RunError; the usual cause is that memory ran out. An exception in a worker, such as divergence, is
 sent to the parent and raised there. In both cases the workers that are still busy are replaced, so
 that a late answer is never taken for the answer to a later job. Workers that outlive a killed
 parent are killed by the kernel (PR_SET_PDEATHSIG).
@@ -18,20 +21,22 @@ import contextlib
 import itertools
 import multiprocessing
 import os
+import pickle
+import select
+import socket
 import warnings
-from collections import Counter
-from collections.abc import Generator
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from collections import Counter, deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
-from typing import Any, TypeVar
+from typing import Any, Literal
 
-from ..errors import RunError, notify
+from ..errors import InputError, RunError, notify
 from ..experiment import Experiment
 from ..metrics import Score, Tally
 from ..runs.states import States
-from ..task import Task
-from ..tree import add_prefix
+from ..task import EVALUATION_BATCH, Task
+from ..tree import add_prefix, num_bytes
 from ..types import Params, Server, State, Update
 from . import shared_memory
 from .worker import (
@@ -39,14 +44,18 @@ from .worker import (
     Common,
     EvaluateJob,
     Failure,
+    Job,
     TrainJob,
     common_tensors,
     serve,
+    serve_spawned,
     unpack_training,
 )
 
 MAX_TRIES = 2  # of a job whose worker dies
-J = TypeVar("J", TrainJob, EvaluateJob)
+MAX_QUEUE = 16  # jobs that a worker has at a time
+QUEUED_SAMPLES = 1024  # samples times epochs that wait at a worker: too few to unbalance workers
+QUEUED_BYTES = 2**25  # states that wait at a worker
 
 
 @dataclass(eq=False)
@@ -54,16 +63,25 @@ class WorkerProcess:
     """A worker as the parent sees it."""
 
     process: BaseProcess
-    connection: Connection
+    channel: socket.socket
+    jobs: "deque[Job]" = field(default_factory=deque)  # the worker is doing the first one
+    samples: int = 0  # that these jobs process
 
 
 class Pool:
     """An engine that trains parties in worker processes."""
 
     def __init__(
-        self, exp: Experiment, task: Task, size: int, states: States | None = None
+        self,
+        exp: Experiment,
+        task: Task,
+        size: int,
+        states: States | None = None,
+        *,
+        start_method: Literal["fork", "spawn"] = "fork",
     ) -> None:
         self.exp = exp
+        self.start_method = start_method
         self.task = task
         self.size = size
         self.states = states or States()
@@ -95,7 +113,7 @@ class Pool:
     def close(self) -> None:
         """End all workers and remove temporary files."""
         for worker in self.workers:
-            worker.connection.close()
+            worker.channel.close()
             worker.process.kill()
         for worker in self.workers:
             worker.process.join()
@@ -115,40 +133,58 @@ class Pool:
         in_order = [tallies[job.start] for job in jobs]
         return self.task.score(list(itertools.chain.from_iterable(in_order)))
 
-    def _run(self, jobs: list[J], common: State) -> Generator[tuple[J, Any, State], None, None]:
+    def _run(
+        self, jobs: Sequence[Job], common: State
+    ) -> Generator[tuple[Any, Any, State], None, None]:
         """Do all jobs. Yield each with its answer and tensors as soon as it is done."""
-        waiting = jobs[::-1]
-        running: dict[WorkerProcess, J] = {}
-        tries: Counter[J] = Counter()
+        waiting = deque(jobs)
+        tries: Counter[Job] = Counter()
+        limit = queue_limit(common)
         try:
             for worker in self.workers:
                 self._send(worker, Common(), common)
-            while waiting or running:
-                for worker in self.workers:
-                    if waiting and worker not in running:
-                        job = waiting.pop()
-                        tries[job] += 1
-                        running[worker] = job
-                        self._assign(worker, job)
-                for worker in _wait_for_answers(list(running)):
-                    job = running[worker]
+            while waiting or any(worker.jobs for worker in self.workers):
+                self._hand_out(waiting, limit)
+                for worker in _wait_for_answers(self.workers):
                     try:
-                        answer, tensors = shared_memory.receive(worker.connection)
+                        answer, tensors = shared_memory.receive(worker.channel)
                     except (EOFError, OSError):
-                        del running[worker]
-                        replacement = self._replace_dead(worker, job, tries[job])
+                        waiting.extendleft(reversed(worker.jobs))
+                        tries[worker.jobs[0]] += 1
+                        replacement = self._replace_dead(worker, tries[worker.jobs[0]])
                         self._send(replacement, Common(), common)
-                        waiting.append(job)
                         continue
-                    del running[worker]
+                    job = worker.jobs.popleft()
+                    worker.samples -= self._samples(job)
                     if isinstance(answer, Failure):
                         raise answer.error
+                    self._hand_out(waiting, limit)
                     yield job, answer, tensors
         finally:
-            for worker in running:  # none, unless there was an error here or in the caller
-                self._replace(worker)
+            for worker in list(self.workers):
+                if worker.jobs:  # there was an error here or in the caller
+                    self._replace(worker)
 
-    def _assign(self, worker: WorkerProcess, job: TrainJob | EvaluateJob) -> None:
+    def _hand_out(self, waiting: "deque[Job]", limit: int) -> None:
+        """Give jobs to the workers, the next one always to the worker with the fewest samples."""
+        while waiting:
+            job = waiting[0]
+            samples = self._samples(job)
+            worker = min(self.workers, key=lambda worker: worker.samples)
+            is_small = worker.samples + samples <= QUEUED_SAMPLES and len(worker.jobs) < limit
+            if worker.jobs and not is_small:
+                return
+            worker.jobs.append(waiting.popleft())
+            worker.samples += samples
+            self._assign(worker, job)
+
+    def _samples(self, job: Job) -> int:
+        """Return the samples that a job processes."""
+        if isinstance(job, TrainJob):
+            return self.exp.epochs * len(self.task.parties[job.party].y)
+        return EVALUATION_BATCH * (job.stop - job.start)
+
+    def _assign(self, worker: WorkerProcess, job: Job) -> None:
         """Give a job to a worker, together with the state of the party that it trains."""
         state = None
         if isinstance(job, TrainJob):
@@ -159,15 +195,26 @@ class Pool:
     def _send(self, worker: WorkerProcess, message: Common | Assignment, tensors: State) -> None:
         """Send a message; if the worker is dead, waiting for its answer will show it."""
         with contextlib.suppress(ConnectionError):
-            shared_memory.send(worker.connection, message, tensors)
+            shared_memory.send(worker.channel, message, tensors)
 
-    def _replace_dead(
-        self, worker: WorkerProcess, job: TrainJob | EvaluateJob, tries: int
-    ) -> WorkerProcess:
+    def _send_task(self, channel: socket.socket) -> None:
+        """Send the experiment and the task to a worker that is not forked."""
+        try:
+            shared_memory.send(channel, (self.exp, self.task), {})
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise InputError(
+                f"workers={self.size} with an accelerator start new processes, to which the model "
+                f"or the method cannot be sent ({error}); define both at the top of a module, or "
+                "use workers=1"
+            ) from None
+
+    def _replace_dead(self, worker: WorkerProcess, tries: int) -> WorkerProcess:
         """Start another worker in place of a dead one, unless its job was tried too often."""
         worker.process.join(timeout=1)  # wait for the exit code
         replacement = self._replace(worker)
-        reason = f"a worker process died while {job} (exit code {worker.process.exitcode})"
+        reason = (
+            f"a worker process died while {worker.jobs[0]} (exit code {worker.process.exitcode})"
+        )
         if tries >= MAX_TRIES:
             raise RunError(
                 f"{reason}, for the second time: most often memory ran out; try fewer workers"
@@ -179,18 +226,23 @@ class Pool:
         """End a worker, whatever it is doing, and start another."""
         worker.process.kill()
         worker.process.join()
-        worker.connection.close()
+        worker.channel.close()
         self.workers.remove(worker)
         return self._start_worker()
 
     def _start_worker(self) -> WorkerProcess:
-        ours, theirs = multiprocessing.Pipe()
-        inherited = [worker.connection for worker in self.workers] + [ours]
-        process = multiprocessing.get_context("fork").Process(
-            target=serve,
-            args=(self.exp, self.task, theirs, inherited, os.getpid()),
-            daemon=True,
-        )
+        ours, theirs = shared_memory.open_channel()
+        inherited = [worker.channel for worker in self.workers] + [ours]
+        process: BaseProcess
+        if self.start_method == "fork":
+            args = (self.exp, self.task, theirs, inherited, os.getpid())
+            fork = multiprocessing.get_context("fork")
+            process = fork.Process(target=serve, args=args, daemon=True)
+        else:
+            self._send_task(ours)
+            spawn = multiprocessing.get_context("spawn")
+            args_of_spawned = (theirs, os.getpid())
+            process = spawn.Process(target=serve_spawned, args=args_of_spawned, daemon=True)
         with warnings.catch_warnings():
             # Newer Pythons warn about forks in a process with threads; workers use none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -201,7 +253,18 @@ class Pool:
         return worker
 
 
+def queue_limit(common: State) -> int:
+    """Return how many jobs a worker may have; a state is about as large as the common tensors."""
+    size = sum(map(num_bytes, common.values()))
+    return max(1, min(MAX_QUEUE, QUEUED_BYTES // max(size, 1)))
+
+
 def _wait_for_answers(workers: list[WorkerProcess]) -> list[WorkerProcess]:
-    """Wait until at least one worker has sent an answer or died, and return these workers."""
-    ready = wait([worker.connection for worker in workers])
-    return [worker for worker in workers if worker.connection in ready]
+    """Wait until at least one busy worker has sent an answer or died, and return these workers."""
+    poll = select.poll()
+    by_descriptor = {}
+    for worker in workers:
+        if worker.jobs:
+            by_descriptor[worker.channel.fileno()] = worker
+            poll.register(worker.channel, select.POLLIN)
+    return [by_descriptor[descriptor] for descriptor, _ in poll.poll()]

@@ -1,129 +1,210 @@
 """Transfer of tensors between processes through anonymous shared memory.
 
-A message and the layout of the tensors go through the pipe, followed by a file descriptor of the
-memory. The memory has no name, so nothing is left behind when a process dies.
+A packet on a Unix socket carries a message. If tensors belong to it, a file descriptor of memory
+with their values and their layout comes with the packet. The memory has no name, so nothing is left
+behind when a process dies. The tensors of each label arrive in one buffer (tree.py, `flat_buffer`).
 """
 
-import mmap
+import ctypes
+import functools
 import os
+import pickle
 import socket
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..tree import aligned, contiguous_stride
 from ..types import State
 
-ALIGNMENT = 64  # bytes
+MAX_PACKET = 2**14  # bytes; a longer message goes through the memory
+LARGEST_TRANSFER = 2**30  # bytes per system call; Linux transfers at most 2 GiB
 
 
 class Entry(NamedTuple):
-    """A tensor of a State: its keys, and its place in the memory."""
+    """A tensor of a State: its keys, and its place in a block."""
 
     label: str
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
-    offset: int
+    block: int
+    offset: int  # bytes from the start of the block
 
 
 class Layout(NamedTuple):
-    """The tensors of a State in the memory. Labels are listed, because some may be empty."""
+    """The tensors of a State in memory: blocks in a row, one for the new tensors of each label."""
 
-    labels: list[str]
-    entries: list[Entry]
-    size: int  # bytes
+    labels: tuple[str, ...]  # listed, because some may be empty
+    entries: tuple[Entry, ...]
+    blocks: tuple[int, ...]  # bytes of each
 
 
-def send(connection: Connection, message: Any, tensors: State) -> None:
-    """Send a small message and the tensors that belong to it."""
-    layout, sources = _lay_out(tensors)
-    size = max(layout.size, 1)
+class Packet(NamedTuple):
+    """What is sent through the socket: the message, or the numbers of bytes in the memory."""
+
+    message: Any = None
+    tensors: int = 0
+    layout: int = 0
+    long_message: int = 0
+
+
+def open_channel() -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a connection; packets arrive whole or not at all."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def send(channel: socket.socket, message: Any, tensors: State) -> None:
+    """Send a message and the tensors that belong to it."""
+    packet = pickle.dumps(Packet(message))
+    if not tensors and len(packet) <= MAX_PACKET:
+        channel.sendall(packet)
+        return
+    layout, spans = _lay_out(tensors)
+    header = _encode_layout(layout)
+    long_message = b""
+    if len(packet) > MAX_PACKET:
+        long_message = pickle.dumps(message)
+        message = None
+    size = sum(layout.blocks)
+    packet = pickle.dumps(Packet(message, size, len(header), len(long_message)))
     descriptor = os.memfd_create("moonfl")
     try:
-        os.ftruncate(descriptor, size)
-        with mmap.mmap(descriptor, size) as memory:
-            for offset, tensor in sources.items():
-                content = _bytes(tensor)
-                memory[offset : offset + len(content)] = content
-        connection.send((message, layout))
-        with _socket(connection) as channel:
-            socket.send_fds(channel, [b"f"], [descriptor])
+        for offset, span in spans.memory():
+            _write(descriptor, span, offset)
+        _write(descriptor, header + long_message, size)
+        socket.send_fds(channel, [packet], [descriptor])
     finally:
         os.close(descriptor)
 
 
-def receive(connection: Connection) -> tuple[Any, State]:
+def receive(channel: socket.socket) -> tuple[Any, State]:
     """Receive what `send` sent. The tensors are copies in memory of this process."""
-    message, layout = connection.recv()
-    with _socket(connection) as channel:
-        _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+    content, descriptors, _, _ = socket.recv_fds(channel, 2 * MAX_PACKET, 1)
+    if not content:
+        raise EOFError("the other side ended")
+    packet: Packet = pickle.loads(content)
+    if packet.tensors + packet.layout + packet.long_message == 0:
+        return packet.message, {}
     if not descriptors:
         raise EOFError("the other side ended in the middle of a message")
+    try:
+        header = os.pread(descriptors[0], packet.layout, packet.tensors)
+        layout = _decode_layout(header)
+        message = packet.message
+        if packet.long_message > 0:
+            rest = bytearray(packet.long_message)
+            _read(descriptors[0], memoryview(rest), packet.tensors + packet.layout)
+            message = pickle.loads(rest)
+        return message, _read_tensors(descriptors[0], layout)
+    finally:
+        os.close(descriptors[0])
+
+
+def _read_tensors(descriptor: int, layout: Layout) -> State:
+    """Copy the blocks into memory that torch allocates, and return the tensors in them."""
+    start = 0
+    blocks: list[Tensor] = []
+    for size in layout.blocks:
+        block = torch.empty(size, dtype=torch.uint8)
+        _read(descriptor, _memory(block.data_ptr(), size), start)
+        blocks.append(block)
+        start += size
     tensors: dict[str, dict[str, Tensor]] = {label: {} for label in layout.labels}
-    copies: dict[int, Tensor] = {}
-    with (
-        os.fdopen(descriptors[0], "rb") as file,
-        mmap.mmap(file.fileno(), max(layout.size, 1), access=mmap.ACCESS_READ) as memory,
-    ):
-        for entry in layout.entries:
-            if entry.offset not in copies:
-                copies[entry.offset] = _read(memory, entry)
-            tensors[entry.label][entry.name] = copies[entry.offset]
-    return message, dict(tensors)
+    typed: dict[tuple[int, torch.dtype], Tensor] = {}
+    for label, name, dtype, shape, number, offset in layout.entries:
+        if (number, dtype) not in typed:
+            typed[number, dtype] = blocks[number].view(dtype)
+        values = typed[number, dtype]
+        stride = contiguous_stride(shape)
+        tensors[label][name] = values.as_strided(shape, stride, offset // dtype.itemsize)
+    return dict(tensors)
 
 
-def _read(memory: mmap.mmap, entry: Entry) -> Tensor:
-    """Copy a tensor into storage that torch allocates and aligns."""
-    tensor = torch.empty(entry.shape, dtype=entry.dtype)
-    content = _bytes(tensor)
-    if len(content) > 0:
-        content[:] = memory[entry.offset : entry.offset + len(content)]
-    return tensor
-
-
-def _lay_out(tensors: State) -> tuple[Layout, dict[int, Tensor]]:
-    """Give each tensor its place. Return the layout, and the tensors by offset.
+def _lay_out(tensors: State) -> tuple[Layout, "Spans"]:
+    """Give each tensor its place. Return the layout, and what to write at which offset.
 
     A tensor that has two names is sent once, e.g. MOON's update, which is also its next negative.
     """
     entries: list[Entry] = []
-    sources: dict[int, Tensor] = {}
-    offsets: dict[Any, int] = {}
-    size = 0
-    for label, name, tensor in _walk(tensors):
-        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if key not in offsets:
-            offsets[key] = size
-            sources[size] = tensor.contiguous()
-            blocks = -(-tensor.numel() * tensor.element_size() // ALIGNMENT)
-            size += max(1, blocks) * ALIGNMENT
-        entries.append(
-            Entry(
-                label=label,
-                name=name,
-                dtype=tensor.dtype,
-                shape=tuple(tensor.shape),
-                offset=offsets[key],
-            )
-        )
-    return Layout(list(tensors), entries, size), sources
-
-
-def _walk(tensors: State) -> Iterator[tuple[str, str, Tensor]]:
+    blocks: list[int] = []
+    places: dict[Any, tuple[int, int]] = {}
+    spans = Spans()
+    start = 0  # of the current block
     for label, params in tensors.items():
+        size = 0
         for name, tensor in params.items():
-            yield label, name, tensor
+            key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+            if key not in places:
+                places[key] = (len(blocks), size)
+                spans.add(start + size, tensor.contiguous())
+                size += aligned(tensor.nbytes)
+            shape = tuple(tensor.shape)
+            entries.append(Entry(label, name, tensor.dtype, shape, *places[key]))
+        blocks.append(size)
+        start += size
+    return Layout(tuple(tensors), tuple(entries), tuple(blocks)), spans
 
 
-def _bytes(tensor: Tensor) -> memoryview:
-    """Return the memory of a contiguous tensor."""
-    if tensor.numel() == 0:
-        return memoryview(b"")
-    return tensor.view(-1).view(torch.uint8).numpy().data
+class Spans:
+    """Memory to be written, in which neighbouring tensors of one buffer become one span."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []  # kept alive until they are written
+        self.spans: list[tuple[int, int, int]] = []  # offset in the target, address, bytes
+        self.storage = 0
+
+    def add(self, offset: int, tensor: Tensor) -> None:
+        """Add a contiguous tensor that is written at an offset."""
+        if tensor.numel() == 0:
+            return
+        self.tensors.append(tensor)
+        address = tensor.data_ptr()
+        storage = tensor.untyped_storage().data_ptr()
+        if self.spans and storage == self.storage:
+            first, start, _ = self.spans[-1]
+            if address - start == offset - first:
+                self.spans[-1] = (first, start, address - start + tensor.nbytes)
+                return
+        self.storage = storage
+        self.spans.append((offset, address, tensor.nbytes))
+
+    def memory(self) -> Iterator[tuple[int, memoryview]]:
+        """Yield the spans with their offsets."""
+        for offset, address, size in self.spans:
+            yield offset, _memory(address, size)
 
 
-def _socket(connection: Connection) -> socket.socket:
-    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(connection.fileno()))
+@functools.lru_cache(maxsize=64)
+def _encode_layout(layout: Layout) -> bytes:
+    return pickle.dumps(layout)
+
+
+@functools.lru_cache(maxsize=64)
+def _decode_layout(content: bytes) -> Layout:
+    layout: Layout = pickle.loads(content)
+    return layout
+
+
+def _memory(address: int, size: int) -> memoryview:
+    """Return memory of a tensor, which must stay alive."""
+    return memoryview((ctypes.c_char * size).from_address(address))
+
+
+def _write(descriptor: int, content: bytes | memoryview, offset: int) -> None:
+    view = memoryview(content)
+    while view:
+        written = os.pwrite(descriptor, view[:LARGEST_TRANSFER], offset)
+        view = view[written:]
+        offset += written
+
+
+def _read(descriptor: int, target: memoryview, offset: int) -> None:
+    while target:
+        count = os.preadv(descriptor, [target[:LARGEST_TRANSFER]], offset)
+        if count == 0:
+            raise EOFError("a message is shorter than announced")
+        target = target[count:]
+        offset += count

@@ -1,16 +1,17 @@
 """A worker process of the pool, and the messages between it and the parent process.
 
 The parent sends `Common` with the tensors that all following jobs use, such as the global model.
-Then it sends one `Assignment` at a time. The worker answers each with a `Trained`, an `Evaluated`
-or a `Failure`. Tensors accompany a message through shared memory (shared_memory.py).
+Then it sends an `Assignment` for each job, small jobs before the worker needs them. The worker does
+them in order and answers each with a `Trained`, an `Evaluated` or a `Failure`. Tensors accompany a
+message through shared memory (shared_memory.py).
 """
 
 import ctypes
 import os
 import signal
+import socket
 import traceback
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import torch
@@ -162,29 +163,58 @@ class Worker:
 
 
 def serve(
-    exp: Experiment, task: Task, connection: Connection, inherited: list[Connection], parent: int
+    exp: Experiment,
+    task: Task,
+    channel: socket.socket,
+    inherited: list[socket.socket],
+    parent: int,
 ) -> None:
-    """Run a worker process until the parent closes its connection or dies.
+    """Run a forked worker process until the parent closes its end of the channel or dies.
 
-    `inherited` are the parent's connections, which the fork copied. A worker closes them, or the
+    `inherited` are the parent's channels, which the fork copied. A worker closes them, or the
     others would not notice when the parent closes its end.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prepare_process()
     if os.getppid() != parent:  # it died before prctl
         return
     for other in inherited:
         other.close()
+    _do_jobs(exp, task, channel)
+
+
+def serve_spawned(channel: socket.socket, parent: int) -> None:
+    """Run a worker process that was not forked: it receives the experiment and the task first."""
+    _prepare_process()
+    if os.getppid() != parent:
+        return
+    try:
+        (exp, task), _ = shared_memory.receive(channel)
+    except (EOFError, ConnectionError):
+        return
+    _do_jobs(exp, task, channel)
+
+
+def _prepare_process() -> None:
+    """Leave Ctrl-C to the parent, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _do_jobs(exp: Experiment, task: Task, channel: socket.socket) -> None:
+    """Do jobs until the channel is closed."""
     torch.set_num_threads(1)
     worker = Worker(exp, task, Workbench(task.build), common={})
     while True:
         try:
-            message, tensors = shared_memory.receive(connection)
+            message, tensors = shared_memory.receive(channel)
         except (EOFError, ConnectionError):
             return
         if isinstance(message, Common):
             worker.common = tensors
             continue
         answer, answer_tensors = worker.handle(message, tensors)
-        shared_memory.send(connection, answer, answer_tensors)
+        try:
+            shared_memory.send(channel, answer, answer_tensors)
+        except ConnectionError:
+            return

@@ -152,6 +152,19 @@ def class_tables(groups: list[Group]) -> list[Table]:
     return tables
 
 
+def describe_sample(groups: list[Group]) -> str:
+    """Return a sentence if only a sample of the parties was analysed after the last round."""
+    finals = [run.final for group in groups for run in group.runs]
+    sampled = [final for final in finals if final.sampled_from is not None]
+    if not sampled:
+        return ""
+    total = max(final.sampled_from or 0 for final in sampled)
+    return (
+        f" Of runs with up to {total:,} parties per round, a random sample of "
+        f"{len(sampled[0].parties)} parties was analysed."
+    )
+
+
 def party_table(groups: list[Group]) -> Table | None:
     """Return the table of metrics per party after the last round; None if none were recorded."""
     rows = []
@@ -186,6 +199,7 @@ def party_table(groups: list[Group]) -> Table | None:
             "on the party's training data and on the test samples that the party holds out. "
             "Distance is ||w_i - w|| of the party's last local model; similarity is the mean "
             "cosine of the representations z of both models."
+            f"{describe_sample(groups)}"
         ),
         collapsed=True,
     )

@@ -20,6 +20,7 @@ from ..task import EVALUATION_BATCH, Task
 from ..types import Output, Params, Server, Update
 from .schema import Embedding, FinalParty, FinalRecord
 
+MAX_PARTIES = 100  # of more parties, this many are compared
 PARTY_SAMPLES = 10_000  # training samples, over all parties, for the accuracy of the parties
 ROUNDING = 1e-6  # relative to its size, float32 values that vary by less are constant
 TINY = 1e-15  # squares of smaller values underflow in float32
@@ -53,7 +54,8 @@ def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) 
 
     The t-SNE shows z under the global model and under the last model of the first party. With one
     model per party (SOLO), confusion matrices are summed, each party is evaluated with its own
-    model, and the t-SNE is of the first.
+    model, and the t-SNE is of the first. Of more than MAX_PARTIES parties and models a sample is
+    analysed, so that the time is bounded; `sampled_from` says so.
     """
     if len(task.test.y) == 0:  # Flower sites evaluate; their results are in the round records
         return FinalRecord()
@@ -68,14 +70,21 @@ def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) 
         rows=rows,
     )
     trained = [update for update in updates if update.num_steps > 0]
+    compared = trained
+    if len(trained) > MAX_PARTIES:
+        compared = [trained[i] for i in _sample(len(trained), MAX_PARTIES, exp.seed).tolist()]
     with seeds.one_thread(), seeds.seeded(exp.seed, "analysis"):
-        confusion = sum(_confusion(task, subject.model(params)) for params in models.values())
+        evaluated = list(models.values())
+        if len(evaluated) > MAX_PARTIES:
+            evaluated = [_model_of(update) for update in compared]
+        confusion = sum(_confusion(task, subject.model(params)) for params in evaluated)
         z = subject.representations(next(iter(models.values())))
         local = subject.representations(_model_of(trained[0])) if trained else z
-        parties = [_party(subject, update, z) for update in trained] if task.parties else []
+        parties = [_party(subject, update, z) for update in compared] if task.parties else []
     return FinalRecord(
         confusion=np.asarray(confusion).tolist(),
         parties=parties,
+        sampled_from=len(trained) if len(compared) < len(trained) else None,
         tsne=Embedding(
             points=tsne(z.cpu().numpy()),
             labels=task.test.y[rows].tolist(),
@@ -89,7 +98,8 @@ def _party(subject: Subject, update: Update, z: Tensor) -> FinalParty:
     task = subject.task
     data = task.parties[update.party]
     params = subject.models.get("global") or subject.models[f"party{update.party}"]
-    rows = _sample(len(data.y), max(1, PARTY_SAMPLES // subject.exp.parties), subject.exp.seed)
+    share = PARTY_SAMPLES // min(subject.exp.parties, MAX_PARTIES)
+    rows = _sample(len(data.y), share, subject.exp.seed)
     predicted = _outputs(task, subject.model(params), data, rows).logits.argmax(dim=1)
     record = FinalParty(
         party=update.party,

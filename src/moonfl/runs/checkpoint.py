@@ -1,14 +1,14 @@
 """Checkpoints: what a run needs to resume bit-identically after any interruption.
 
 Why a crash loses nothing: the files of a checkpoint are written first (the server's by this module,
-the party states by states.py), each atomically. The index `round-N.json`, which names them with
-their hashes, is written last. A checkpoint therefore exists completely or not at all. The newest
-two are kept. All randomness derives from (seed, purpose, round, party), so there is no generator
-to save.
+the party states by states.py), each complete or not at all, and synced together with their folder.
+The index `round-N.json`, which names them with their hashes, is written last. A checkpoint
+therefore exists completely or not at all. The newest two are kept. All randomness derives from
+(seed, purpose, round, party), so there is no generator to save.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from .index import (
     sha256,
 )
 from .schema import CheckpointIndex, FileEntry, StateEntry, decode, encode
-from .states import States
+from .states import StateFile, States
 from .tensor_files import load, save
 
 READ = (SETTINGS, PARTITION, ROUNDS)  # files of the run directory that are read with a checkpoint
@@ -49,7 +49,7 @@ class Checkpoint:
 
     rounds: int
     server: Server
-    parties: dict[int, tuple[int, Path | None]]  # party -> its last round, its state file
+    parties: dict[int, StateFile]  # the newest state of each party
     selected: Server | None  # the server after the selected round, if rounds are validated
 
 
@@ -69,16 +69,16 @@ def write(
     previous checkpoint names are removed.
     """
     save(folder / server_file(rounds), to_state(server))
-    known = {
-        name: digest for path in index_paths(folder)[:1] for name, digest in _files(path).items()
-    }
+    states.sync()
+    newest = states.newest()
+    hashes = _known_hashes(folder, newest.values(), selected is not None)
+    hashes[server_file(rounds)] = sha256(folder / server_file(rounds))
 
     def entry(path: Path) -> FileEntry:
-        return FileEntry(file=path.name, sha256=known.get(path.name) or sha256(path))
+        return FileEntry(file=path.name, sha256=hashes.get(path.name) or sha256(path))
 
-    known[server_file(rounds)] = sha256(folder / server_file(rounds))
     parties = {}
-    for party, (t, path) in states.newest().items():
+    for party, (t, path, _) in newest.items():
         state = StateEntry(round=t)
         if path is not None:
             file = entry(path)
@@ -120,7 +120,8 @@ def _read(folder: Path, path: Path, exp: Experiment) -> Checkpoint:
     check_files(folder.parent, index, READ)
     parties = {}
     for party, entry in index.parties.items():
-        parties[_party_number(party, path)] = (entry.round, _state_path(folder, entry))
+        state = StateFile(entry.round, _state_path(folder, entry), entry.sha256)
+        parties[_party_number(party, path)] = state
     return Checkpoint(
         rounds=index.rounds,
         server=_read_server(folder, index.server),
@@ -191,6 +192,20 @@ def _files(path: Path) -> dict[str, str]:
         if entry is not None and entry.file is not None and entry.sha256 is not None:
             files[entry.file] = entry.sha256
     return files
+
+
+def _known_hashes(folder: Path, states: Iterable[StateFile], has_selected: bool) -> dict[str, str]:
+    """Return the hashes of files that need not be read again, by name."""
+    files = [state for state in states if state.path is not None]
+    hashes: dict[str, str] = {}
+    # Sites write their states themselves, and the selected server may be an old one.
+    if has_selected or any(state.sha256 is None for state in files):
+        for path in index_paths(folder)[:1]:
+            hashes |= _files(path)
+    for state in files:
+        if state.path is not None and state.sha256 is not None:
+            hashes[state.path.name] = state.sha256
+    return hashes
 
 
 def _state_path(folder: Path, entry: StateEntry) -> Path | None:

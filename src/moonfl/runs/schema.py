@@ -170,6 +170,7 @@ class FinalRecord(Record):
 
     confusion: list[list[Count]] | None = None  # [true class][predicted class]
     parties: list[FinalParty] = []
+    sampled_from: Count | None = None  # parties that trained, if `parties` are a sample of them
     tsne: Embedding | None = None
 
 

@@ -7,10 +7,12 @@ states (site_states.py).
 
 Why a crash loses nothing:
 
-1. `files.atomic` writes under a temporary name, syncs, and renames: a file is complete or absent.
+1. `files.BackgroundWriter` writes under a temporary name, syncs, and renames: a file is complete or
+   absent. It does so in threads, while other parties train.
 2. The round is part of the file name, so a new state never replaces one that a checkpoint uses.
-3. `checkpoint.write` runs after all parties of a round are stored. It writes the server's file, and
-   then, as the last step, an index with the name and hash of every file that the round needs.
+3. `checkpoint.write` runs after all parties of a round are stored. It waits until all files and
+   their names are on disk (`States.sync`) and writes the server's file. Then, as the last step, it
+   writes an index with the name and hash of every file that the round needs.
 
 A run resumes from the newest index. States written after it belong to an unfinished round; they are
 ignored, and removed with the next checkpoint. The store keeps the two newest states of a party,
@@ -22,13 +24,15 @@ import itertools
 import os
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from .. import tree
 from ..types import State, Update
-from .tensor_files import StoredParams, load, save, write
+from .files import BackgroundWriter
+from .tensor_files import StoredParams, load, to_bytes, write
 
 
 class StateFile(NamedTuple):
@@ -36,6 +40,7 @@ class StateFile(NamedTuple):
 
     round: int  # the last round that the party took part in, from 0
     path: Path | None  # None if the state is empty, or stored at a Flower site
+    sha256: str | None = None  # of the file, if it is known
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,21 @@ class Generation:
     round: int
     state: State | None
     path: Path | None
+    sha256: "Future[str] | str | None" = None  # of the file; a future while it is written
 
     def read(self) -> State:
         """Return the state, from memory if it is there."""
         if self.state is not None:
             return self.state
-        return {} if self.path is None else load(self.path)
+        if self.path is None:
+            return {}
+        self.file()
+        return load(self.path)
+
+    def file(self) -> StateFile:
+        """Return the file of the state when it is written."""
+        sha256 = self.sha256.result() if isinstance(self.sha256, Future) else self.sha256
+        return StateFile(self.round, self.path, sha256)
 
 
 class States:
@@ -69,6 +83,7 @@ class States:
         self._update_files: list[Path] = []
         self._update_bytes = 0  # of this round's updates in memory
         self._update_numbers = itertools.count(1)  # so that no file name is used twice
+        self._writer = None if folder is None else BackgroundWriter(folder)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def load(self, party: int, before: int) -> State | None:
@@ -79,7 +94,10 @@ class States:
         return None
 
     def save(self, party: int, round: int, state: State) -> None:
-        """Store the state of a party after `round`, and drop those of that round and later."""
+        """Store the state of a party after `round`, and drop those of that round and later.
+
+        In the folder of a run it is durable after `sync`.
+        """
         generations = self._generations.get(party, [])
         older = [generation for generation in generations if generation.round < round][:1]
         for generation in generations:
@@ -88,26 +106,38 @@ class States:
         size = num_bytes(state)
         fits = self.used + size <= self.budget
         path = None
-        if state and (self.folder is not None or not fits):
-            path = self._path(file_name(party, round))
-            save(path, state)
+        sha256 = None
+        if state and (self._writer is not None or not fits):
+            name = file_name(party, round)
+            path = self._path(name)
+            if self._writer is not None:
+                for generation in generations:
+                    if generation.path == path:
+                        generation.file()  # the repeated round may not overtake the first one
+                sha256 = self._writer.write(name, to_bytes(path, state))
+            else:
+                write(path, state)  # a temporary file, which need not survive a crash
         if fits:
             self.used += size
         in_memory = state if fits or size == 0 else None
-        self._generations[party] = [Generation(round, in_memory, path), *older]
+        self._generations[party] = [Generation(round, in_memory, path, sha256), *older]
+
+    def sync(self) -> None:
+        """Wait until all states in the folder of the run are durable."""
+        if self._writer is not None:
+            self._writer.sync()
 
     def newest(self) -> dict[int, StateFile]:
         """Return the newest state of every party, for a checkpoint to refer to."""
         return {
-            party: StateFile(generations[0].round, generations[0].path)
-            for party, generations in sorted(self._generations.items())
+            party: generations[0].file() for party, generations in sorted(self._generations.items())
         }
 
-    def restore(self, newest: Mapping[int, tuple[int, Path | None]]) -> None:
+    def restore(self, newest: Mapping[int, StateFile]) -> None:
         """Replace all states by those that `newest` returned when a checkpoint was written."""
         self._generations = {}
-        for party, (round, path) in newest.items():
-            self._generations[party] = [Generation(round, None, path)]
+        for party, (round, path, sha256) in newest.items():
+            self._generations[party] = [Generation(round, None, path, sha256)]
 
     def register(self, party: int, round: int, path: Path | None) -> None:
         """Record that a party stored its state after `round` itself, at `path` if it is known."""
@@ -145,6 +175,8 @@ class States:
     def close(self) -> None:
         """Remove updates and temporary files. States in the folder of a run stay."""
         self.clear_updates()
+        if self._writer is not None:
+            self._writer.close()
         if self._temporary is not None:
             self._temporary.cleanup()
 

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import safetensors
+import safetensors.torch
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ..errors import RunError
+from ..seeds import one_thread
 from ..types import State
-from .files import atomic
+from .files import atomic, writing
 from .schema import TensorHeader, convert, decode, encode
 
 KEY = "moonfl"  # of the header
@@ -31,14 +32,22 @@ def save(path: Path, state: State, note: str = "") -> None:
 
 def write(path: Path, state: State, note: str = "") -> None:
     """Write a tensor file that need not survive a crash."""
+    content = to_bytes(path, state, note)
+    with writing(path):
+        path.write_bytes(content)
+
+
+def to_bytes(path: Path, state: State, note: str = "") -> bytes:
+    """Return the content of the tensor file at `path`."""
     names = [(label, name) for label, params in state.items() for name in params]
     tensors = {}
-    for k, (label, name) in enumerate(names):
-        # safetensors refuses tensors that share memory, hence the copy.
-        tensors[str(k)] = state[label][name].clone(memory_format=torch.contiguous_format)
+    with one_thread():  # those of torch would wait actively, on the cores that workers need
+        for k, (label, name) in enumerate(names):
+            # safetensors refuses tensors that share memory, hence the copy.
+            tensors[str(k)] = state[label][name].clone(memory_format=torch.contiguous_format)
     header = TensorHeader(labels=list(state), names=names, note=note)
     try:
-        save_file(tensors, path, {KEY: encode(header)})
+        return safetensors.torch.save(tensors, {KEY: encode(header)})
     except (safetensors.SafetensorError, KeyError) as error:  # KeyError: an unsupported dtype
         raise RunError(f"{path} cannot be written: {error}") from None
 
