@@ -19,14 +19,11 @@ from helpers.flower_deployment import (
     Deployment,
     edit_description,
 )
-from helpers.flower_grid import InProcessGrid
+from helpers.flower_grid import InProcessGrid, unpack
 from moonfl import Experiment, InputError, RunError
 from moonfl.flower import membership
 from moonfl.flower.init import init
-from moonfl.flower.protocol import (
-    pack,
-    unpack,
-)
+from moonfl.flower.protocol import pack
 from moonfl.flower.server import serve, site_app
 
 MALFORMED = {

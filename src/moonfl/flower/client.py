@@ -23,16 +23,17 @@ from ..runs.directory import versions
 from ..runs.site_states import SiteStates
 from ..seeds import one_thread
 from ..task import Task, hash_examples
+from ..types import Server
 from .protocol import (
     ErrorReply,
     EvaluationCounts,
     EvaluationHeader,
-    RefusedError,
     pack,
     pack_update,
     read_evaluate_request,
     read_train_request,
 )
+from .refusals import RefusedError
 
 MISCONFIGURED = "its site.toml, data or installation is wrong; see the log of the site"
 
@@ -131,7 +132,7 @@ def describe(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
 
 def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     """Train the party for one round, from the state of the last round that the server accepted."""
-    request, server = read_train_request(content, site.party)
+    request, server = read_train_request(content, site.party, blank_server(exp, site.task))
     states = site.states(request.run)
     state = states.load(site.party, request.accepted)
     workbench = Workbench(site.task.build)
@@ -151,13 +152,19 @@ def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
 
 def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     """Evaluate a model on the site's test and validation samples, and return the counts."""
-    params = read_evaluate_request(content, site.party)
     task = site.task
+    expected = blank_server(exp, task)
+    params = read_evaluate_request(content, site.party, {**expected.params, **expected.buffers})
     with one_thread():
         model = Workbench(task.build).module(params)
         tallies = task.tallies(task.evaluate_chunks(model, range(len(task.chunks()))))
     counts = {name: to_counts(tally) for name, tally in tallies.items()}
     return pack(EvaluationHeader(party=site.party, **counts))
+
+
+def blank_server(exp: Experiment, task: Task) -> Server:
+    """Return a server with the site's own model: what the server sends must look like it."""
+    return exp.algorithm.init_server(*task.init_model(exp.seed))
 
 
 def to_counts(tally: Tally) -> EvaluationCounts:

@@ -28,21 +28,20 @@ from ..runs.site_states import SiteStates
 from ..runs.states import States
 from ..task import Task
 from ..types import Params, Server, State, Update
+from .arrays import to_arrays
 from .membership import Membership
 from .messaging import GRACE, TIMED_OUT, Answer, content_of, exchange
 from .protocol import (
     EVALUATION_SETS,
     EvaluateRequest,
     ExpectedUpdate,
-    NotFiniteError,
-    RefusedError,
     TrainRequest,
     assemble,
     read_evaluation,
     read_update,
     server_arrays,
-    to_arrays,
 )
+from .refusals import NotFiniteError, RefusedError
 
 Sizes = Mapping[int, Mapping[str, int]]  # party -> evaluation set -> number of samples
 

@@ -22,7 +22,8 @@ from ..runs.directory import versions
 from ..runs.schema import SiteRecord
 from ..settings import setting
 from .messaging import GRACE, TIMED_OUT, Answer, content_of, exchange
-from .protocol import DescribeRequest, RefusedError, pack, read_site, sanitize
+from .protocol import DescribeRequest, pack, read_site
+from .refusals import RefusedError, sanitize
 
 RETRY_REFUSED = 30.0  # seconds after which a refused site is asked again: it may have been repaired
 

@@ -32,7 +32,8 @@ from ..task import FederatedData, Task, build_task, hash_examples
 from .client import Site, client_app
 from .engine import SiteEngine
 from .membership import Membership, Rules
-from .protocol import RefusedError, RunEvent, check_site, format_event, read_moments
+from .protocol import RunEvent, check_site, format_event, read_moments
+from .refusals import RefusedError
 from .site import read_site
 
 FAILURES: dict[str, type[InputError | RunError]] = {
