@@ -6,12 +6,15 @@ A site describes itself (query), trains its party with the same `local_update` a
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from ..data.base import Examples
+from ..data.images import Images
 from ..data.moments import compute_moments
 from ..errors import InputError, RunError, notify
 from ..experiment import Experiment
@@ -24,13 +27,16 @@ from ..runs.site_states import SiteStates
 from ..seeds import one_thread
 from ..task import Task, hash_examples
 from ..types import Server
+from .columns import describe_columns
 from .protocol import (
+    ColumnOrder,
     ErrorReply,
     EvaluationCounts,
     EvaluationHeader,
     pack,
     pack_update,
     read_evaluate_request,
+    read_header,
     read_train_request,
 )
 from .refusals import RefusedError
@@ -83,7 +89,8 @@ def with_errors(
     def answer(message: Message, context: Context) -> Message:
         try:
             exp, site = make_site(context)
-            reply = handle(exp, site, message.content)
+            features = read_header(message.content, ColumnOrder, "request").features
+            reply = handle(exp, arrange_columns(site, features), message.content)
         except (RunError, RefusedError) as error:
             reply = pack(ErrorReply(error=str(error)))
         except InputError as error:
@@ -165,6 +172,28 @@ def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
 def blank_server(exp: Experiment, task: Task) -> Server:
     """Return a server with the site's own model: what the server sends must look like it."""
     return exp.algorithm.init_server(*task.init_model(exp.seed))
+
+
+def arrange_columns(site: Site, features: list[str]) -> Site:
+    """Return the site with the columns of its table in the order that all sites agreed on."""
+    if not features or not site.features or list(site.features) == features:
+        return site
+    if set(features) != set(site.features):
+        raise RefusedError(f"its columns differ: {describe_columns(site.features, features)}")
+    order = torch.tensor([site.features.index(name) for name in features])
+
+    def arrange(examples: Examples) -> Examples:
+        assert not isinstance(examples.x, Images)
+        return examples._replace(x=examples.x[:, order.to(examples.x.device)])
+
+    task = replace(
+        site.task,
+        parties={site.party: arrange(site.task.parties[site.party])},
+        test=arrange(site.task.test),
+        validation=None if site.task.validation is None else arrange(site.task.validation),
+        features=tuple(features),
+    )
+    return replace(site, task=task, features=tuple(features))
 
 
 def to_counts(tally: Tally) -> EvaluationCounts:

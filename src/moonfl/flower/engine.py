@@ -118,7 +118,13 @@ class SiteEngine:
         for i in pending:
             if i in present:
                 accepted = newest[i][0] if i in newest else None
-                requests[i] = TrainRequest(run=self.run, party=i, round=t, accepted=accepted)
+                requests[i] = TrainRequest(
+                    run=self.run,
+                    party=i,
+                    round=t,
+                    accepted=accepted,
+                    features=self.membership.features,
+                )
             else:
                 updates[i] = missing_update(i, "not connected")
 
@@ -217,7 +223,8 @@ class SiteEngine:
         refusals: list[RefusedError] = []
 
         def message(i: int) -> Message:
-            content = assemble(EvaluateRequest(party=i), arrays)
+            request = EvaluateRequest(party=i, features=self.membership.features)
+            content = assemble(request, arrays)
             return Message(content, evaluators[i], "evaluate", ttl=deadline + GRACE)
 
         def on_answer(i: int, answer: Answer) -> None:

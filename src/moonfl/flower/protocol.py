@@ -80,11 +80,17 @@ class Header(msgspec.Struct, kw_only=True, frozen=True):
     """The fields of a message."""
 
 
-class DescribeRequest(Header, frozen=True):
+class ColumnOrder(Header, kw_only=True, frozen=True):
+    """A request to a site, with the order of a table's columns that all sites agreed on."""
+
+    features: list[schema.Name] = []  # empty: the order of the site's own table
+
+
+class DescribeRequest(ColumnOrder, frozen=True):
     """Asks a site to describe itself and its data. The answer is a SiteRecord."""
 
 
-class TrainRequest(Header, frozen=True):
+class TrainRequest(ColumnOrder, kw_only=True, frozen=True):
     """Asks a party to train in one round."""
 
     run: RunId  # the run that the party's state belongs to
@@ -115,7 +121,7 @@ class UpdateHeader(Header, frozen=True):
     metrics: TrainingMetrics
 
 
-class EvaluateRequest(Header, frozen=True):
+class EvaluateRequest(ColumnOrder, kw_only=True, frozen=True):
     """Asks a party to evaluate a model on its held-out samples."""
 
     party: schema.Count
@@ -378,6 +384,12 @@ def check_site(site: schema.SiteRecord, parties: int) -> None:
         raise RefusedError(
             f"party {site.party} reports samples of shape {sanitize(str(site.shape))}; "
             f"every dimension must be less than {MAX_SIDE}"
+        )
+    names = len(site.features)
+    if names > 0 and (site.shape != [names] or len(set(site.features)) < names):
+        raise RefusedError(
+            f"party {site.party} reports {names} column names for samples of shape "
+            f"{sanitize(str(site.shape))}; every feature must have a name of its own"
         )
     plausible = all(count < MAX_SAMPLES for count in site.counts)
     if not plausible or len(site.counts) != len(site.classes) or sum(site.counts) == 0:

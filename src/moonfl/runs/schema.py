@@ -128,7 +128,7 @@ class SiteRecord(Record):
     sha256: Sha256  # hash of the site's data
     held_out: Count  # number of samples for evaluation
     validation: Count  # number of samples for selecting a round
-    features: list[str] = []  # column names of a table
+    features: list[Name] = []  # column names of a table
     moments: Moments | None = None
     secret: str | None = None  # proves that the site is this party; never stored
 
