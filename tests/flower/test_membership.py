@@ -99,7 +99,8 @@ def serve_tables(folder: Path, tables: list[str], **changes: Any) -> moonfl.Resu
     """Run over sites with these tables; node k + 1 has table k."""
     parties = len(tables)
     exp = Experiment(dataset="sites", model="mlp", rounds=2, parties=parties, validation=0.1)
-    init(folder, exp, parties, "127.0.0.1:8000", with_data=False)
+    if not folder.exists():
+        init(folder, exp, parties, "127.0.0.1:8000", with_data=False)
     configs: list[dict[str, object]] = []
     for k, table in enumerate(tables, 1):
         site = folder / f"site-{k}"
@@ -116,7 +117,7 @@ ALL_COLUMNS = ["age", "pressure", "pulse", "label"]
 
 
 def test_sites_rearrange_columns_that_differ_only_in_order(tmp_path: Path) -> None:
-    """The result is bit-identical to that of tables in one order."""
+    """The result is bit-identical to that of tables in one order, also when it is resumed."""
     same_order = [select_columns(ROWS, ALL_COLUMNS)] * 3
     mixed = [
         select_columns(ROWS, ALL_COLUMNS),
@@ -130,6 +131,8 @@ def test_sites_rearrange_columns_that_differ_only_in_order(tmp_path: Path) -> No
     assert [r.sites for r in result.rounds] == [r.sites for r in expected.rounds]
     stored = json.loads((tmp_path / "mixed" / "run" / "partition.json").read_text())
     assert [site["features"] for site in stored["sites"]] == [["age", "pressure", "pulse"]] * 3
+    resumed = serve_tables(tmp_path / "mixed", mixed, resume=True, min_parties=3)
+    assert same(resumed.models, expected.models)
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 2])
