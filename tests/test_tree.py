@@ -1,11 +1,11 @@
-"""Flat buffers: operations on a buffer are bit-identical to operations on separate tensors."""
+"""Loading of parameters, and flat buffers: the same bits as operations on separate tensors."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from helpers.equality import same
-from moonfl import tree
+from moonfl import RunError, tree
 from moonfl.types import Params
 
 SHAPES = {"conv": (6, 3, 5, 5), "bias": (6,), "linear": (120, 401), "scalar": ()}
@@ -84,3 +84,20 @@ def test_arithmetic_inside_torch_func() -> None:
     a = flat(1)
     gradient = torch.func.grad(lambda p: tree.sub(p, a)["linear"].square().sum())(flat(2))
     assert torch.equal(gradient["linear"], 2 * (flat(2)["linear"] - a["linear"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("weight", torch.zeros(1, 3), r"torch.float32 \[1, 3\]"),
+        ("weight", torch.zeros(()), r"torch.float32 \[\]"),
+        ("weight", torch.zeros(2, 3).double(), r"torch.float64 \[2, 3\]"),
+        ("bias", torch.zeros(1), r"torch.float32 \[1\]"),
+    ],
+)
+def test_loading_neither_repeats_nor_converts_values(name: str, value: Tensor, found: str) -> None:
+    model = nn.Linear(3, 2)
+    params = tree.copy(tree.params_of(model))
+    assert tree.load(model, params) is model
+    with pytest.raises(RunError, match=rf"the model has '{name}' as .* loaded with {found}"):
+        tree.load(model, {**params, name: value})

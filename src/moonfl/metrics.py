@@ -4,8 +4,9 @@ Held-out samples are evaluated in chunks. A `Tally` holds the counts of one chun
 turns it into a `Score`. Add a metric here: its counts to Tally, its value to Score.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ class Score(NamedTuple):
     macro_f1: float
     balanced_accuracy: float
     sites: dict[int, tuple[int, int]] | None = None  # party -> (correct, number), held-out samples
+    absent: Mapping[int, str] = MappingProxyType({})  # parties whose samples are missing, and why
     validation: "Score | None" = None  # on the validation samples, which select the best round
 
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from . import seeds
+from .errors import RunError
 from .types import Params, State
 
 ALIGNMENT = 64  # bytes; every tensor of a flat buffer starts at a multiple of it
@@ -106,9 +107,19 @@ def build_module(build: Callable[[], nn.Module]) -> nn.Module:
 
 @torch.no_grad()
 def load(model: nn.Module, params: Params) -> nn.Module:
-    """Copy `params` into the tensors of the model; every name of the model must be present."""
+    """Copy `params` into the tensors of the model.
+
+    Every name of the model must be present, with its shape and dtype: `copy_` alone would repeat
+    values to fill a larger tensor, and convert them.
+    """
     for name, tensor in (params_of(model) | buffers_of(model)).items():
-        tensor.copy_(params[name])
+        value = params[name]
+        if value.shape != tensor.shape or value.dtype != tensor.dtype:
+            raise RunError(
+                f"the model has '{name}' as {tensor.dtype} {list(tensor.shape)}, but it is to be "
+                f"loaded with {value.dtype} {list(value.shape)}"
+            )
+        tensor.copy_(value)
     return model
 
 

@@ -22,12 +22,11 @@ import pytest
 import moonfl
 from helpers.documents import ROOT, commands
 from helpers.equality import same
-from helpers.flower_grid import InProcessGrid
+from helpers.flower_grid import InProcessGrid, unpack
 from moonfl import MOON, Experiment
 from moonfl.flower.certificates import write_certificates, write_node_key
 from moonfl.flower.client import MISCONFIGURED
 from moonfl.flower.init import init
-from moonfl.flower.protocol import unpack
 from moonfl.flower.server import serve, site_app
 from moonfl.runs.tensor_files import load
 

@@ -15,10 +15,8 @@ from helpers.flower_deployment import (
     Deployment,
     drop_updates,
 )
+from helpers.flower_grid import unpack
 from moonfl import RunError, Scaffold, tree
-from moonfl.flower.protocol import (
-    unpack,
-)
 from moonfl.runs.index import CHECKPOINT
 from moonfl.runs.tensor_files import load
 

@@ -19,11 +19,9 @@ from helpers.flower_deployment import (
     Deployment,
     drop_updates,
 )
+from helpers.flower_grid import unpack
 from moonfl.errors import DivergenceError
-from moonfl.flower.protocol import (
-    pack,
-    unpack,
-)
+from moonfl.flower.protocol import pack
 from moonfl.runs.tensor_files import load
 
 

@@ -1,5 +1,6 @@
 """Which sites are admitted: identity, secrets, versions, compatible data, plausible sizes."""
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -19,14 +20,11 @@ from helpers.flower_deployment import (
     Deployment,
     edit_description,
 )
-from helpers.flower_grid import InProcessGrid
+from helpers.flower_grid import InProcessGrid, unpack
 from moonfl import Experiment, InputError, RunError
 from moonfl.flower import membership
 from moonfl.flower.init import init
-from moonfl.flower.protocol import (
-    pack,
-    unpack,
-)
+from moonfl.flower.protocol import pack
 from moonfl.flower.server import serve, site_app
 
 MALFORMED = {
@@ -84,24 +82,96 @@ def test_incompatible_sites_are_named_before_the_first_round(
     assert not deployment.out.exists()
 
 
-def test_sites_need_the_same_columns_in_the_same_order(tmp_path: Path) -> None:
-    exp = Experiment(dataset="sites", model="mlp", rounds=1, parties=2)
-    init(tmp_path / "federation", exp, 2, "127.0.0.1:8000", with_data=False)
-    for k, header in ((1, "age,pressure,label"), (2, "pressure,age,label")):
-        site = tmp_path / "federation" / f"site-{k}"
-        (site / "rows.csv").write_text(
-            header + "\n" + "".join(f"{i},{i + 9},{i % 2}\n" for i in range(40))
-        )
-        (site / "site.toml").write_text(
-            (site / "site.toml").read_text().replace('"data.npz"', '"rows.csv"')
-        )
-    configs = [{"site": str(tmp_path / "federation" / f"site-{k}" / "site.toml")} for k in (1, 2)]
-    grid = InProcessGrid(site_app(tmp_path / "federation" / "app" / "experiment.toml"), configs)
-    with pytest.raises(
-        RunError,
-        match="feature 1 of its table is 'pressure', that of site-1 is 'age'; all sites need",
-    ):
-        serve(grid, exp, {**RULES, "out": str(tmp_path / "run")}, lambda record: None)
+ROWS = ["age,pressure,pulse,label"] + [
+    f"{20 + i % 50},{100 + i * 7 % 60},{50 + i * 11 % 40},{i % 2}" for i in range(60)
+]
+
+
+def select_columns(rows: list[str], names: list[str]) -> str:
+    """Return a table with these columns in this order."""
+    header = rows[0].split(",")
+    columns = [header.index(name) for name in names]
+    lines = [",".join(row.split(",")[k] for k in columns) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def serve_tables(folder: Path, tables: list[str], **changes: Any) -> moonfl.Result:
+    """Run over sites with these tables; node k + 1 has table k."""
+    parties = len(tables)
+    exp = Experiment(dataset="sites", model="mlp", rounds=2, parties=parties, validation=0.1)
+    if not folder.exists():
+        init(folder, exp, parties, "127.0.0.1:8000", with_data=False)
+    configs: list[dict[str, object]] = []
+    for k, table in enumerate(tables, 1):
+        site = folder / f"site-{k}"
+        (site / "rows.csv").write_text(table)
+        text = (site / "site.toml").read_text().replace('"data.npz"', '"rows.csv"')
+        (site / "site.toml").write_text(text)
+        configs.append({"site": str(site / "site.toml")})
+    grid = InProcessGrid(site_app(folder / "app" / "experiment.toml"), configs)
+    config = {**RULES, "out": str(folder / "run"), **changes}
+    return serve(grid, exp, config, lambda record: None)
+
+
+ALL_COLUMNS = ["age", "pressure", "pulse", "label"]
+
+
+def test_sites_rearrange_columns_that_differ_only_in_order(tmp_path: Path) -> None:
+    """The result is bit-identical to that of tables in one order, also when it is resumed."""
+    same_order = [select_columns(ROWS, ALL_COLUMNS)] * 3
+    mixed = [
+        select_columns(ROWS, ALL_COLUMNS),
+        select_columns(ROWS, ["label", "pulse", "age", "pressure"]),
+        select_columns(ROWS, ["pressure", "age", "pulse", "label"]),
+    ]
+    expected = serve_tables(tmp_path / "same", same_order)
+    result = serve_tables(tmp_path / "mixed", mixed)
+    assert same(result.models, expected.models)
+    assert [r.accuracy for r in result.rounds] == [r.accuracy for r in expected.rounds]
+    assert [r.sites for r in result.rounds] == [r.sites for r in expected.rounds]
+    stored = json.loads((tmp_path / "mixed" / "run" / "partition.json").read_text())
+    assert [site["features"] for site in stored["sites"]] == [["age", "pressure", "pulse"]] * 3
+    resumed = serve_tables(tmp_path / "mixed", mixed, resume=True, min_parties=3)
+    assert same(resumed.models, expected.models)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_a_missing_column_is_named_with_its_site(wrong: int, tmp_path: Path) -> None:
+    """The site that differs from the others is blamed, whoever answers first."""
+    tables = [select_columns(ROWS, ALL_COLUMNS)] * 3
+    tables[wrong] = select_columns(ROWS, ["age", "pressure", "label"])
+    other = "site-2" if wrong == 0 else "site-1"
+    site = rf"site-{wrong + 1} \(node {wrong + 1}\)"
+    reason = (
+        rf"missing: party {wrong} after 0 s.*{site} was refused: its "
+        f"table has other columns: it lacks the column 'pulse', which {other} has$"
+    )
+    with pytest.raises(RunError, match=reason):
+        serve_tables(tmp_path / "federation", tables)
+
+
+def test_blame_does_not_alternate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "RETRY_REFUSED", 0.0)
+    tables = [
+        select_columns(ROWS, ["pressure", "pulse", "label"]),
+        select_columns(ROWS, ["age", "pressure", "label"]),
+    ]
+    with pytest.raises(RunError):
+        serve_tables(tmp_path / "federation", tables, wait=3.0)
+    refused = [line for line in capsys.readouterr().err.splitlines() if "was refused" in line]
+    assert refused == [
+        "moonfl: site-2 (node 2) was refused: its table has other columns: it lacks the column "
+        "'pulse', which site-1 has and it has the column 'age', which site-1 lacks"
+    ]
+
+
+@pytest.mark.parametrize("features", [["a"], ["a"] * 64, ["a\nb"] * 64])
+def test_column_names_must_fit_the_samples(deployment: Deployment, features: list[str]) -> None:
+    deployment.grid.intercept = edit_description(features=features)
+    with pytest.raises(RunError, match=r"column names for samples of shape|features"):
+        deployment.serve()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
 """Answers: unreadable ones, foreign ones, late ones, error replies."""
 
+import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Error, Message
@@ -82,3 +86,50 @@ def test_unreadable_answers_and_error_replies_are_refused(deployment: Deployment
     result = deployment.serve(min_parties=1)
     missing = {p["party"]: p["missing"] for p in result.rounds[0]["parties"] if "missing" in p}
     assert missing == {1: "its answer cannot be read (AttributeError)", 2: "failed (unavailable)"}
+
+
+REPEATED_CHUNK = """
+import resource
+
+import numpy as np
+from flwr.app import Array
+from flwr.supercore.inflatable.inflatable_object import (
+    add_header_to_object_body, get_all_nested_objects, get_object_body,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+
+from helpers.flower_grid import InProcessGrid
+from moonfl.flower.messaging import poll
+
+array = Array(np.zeros(2**20, np.float32))
+array.object_id
+metadata = get_object_body(array.deflate(), Array).replace(b"[0]", b"[" + b"0," * 10**4 + b"0]")
+content = add_header_to_object_body(metadata, array)
+chunks = {key: item.deflate() for key, item in get_all_nested_objects(array).items()}
+chunks["array"] = content
+
+
+class Site(InProcessGrid):
+    def pull_messages(self, message_ids):
+        inflate_object_from_contents("array", chunks)
+
+
+grid = Site(None, [])
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 10**9, used + 10**9))
+print(poll(grid, "1"))
+"""
+
+
+def test_an_array_beyond_the_memory_limit_is_refused() -> None:
+    """Flower assembles 40 GB from one chunk of 4 MB; with a memory limit the server survives."""
+    done = subprocess.run(
+        [sys.executable, "-c", REPEATED_CHUNK],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "its answer cannot be read (MemoryError)\n", done.stderr

@@ -7,20 +7,19 @@ from flwr.app import Message
 from helpers.flower_deployment import (
     Deployment,
 )
+from helpers.flower_grid import unpack
 from moonfl.flower.protocol import (
-    MARKER,
     EvaluateRequest,
-    RefusedError,
-    check_tensors,
+    check_values,
     pack,
     parse_event,
     read_evaluate_request,
     read_moments,
     read_site,
     read_train_request,
-    sanitize,
-    unpack,
 )
+from moonfl.flower.refusals import MARKER, RefusedError, sanitize
+from moonfl.types import Server
 
 SITE = {
     "party": 0,
@@ -66,26 +65,26 @@ def test_a_run_id_that_is_not_alphanumeric_is_refused_at_the_site(run: object) -
     """The id names a folder at the site."""
     content = pack({"run": run, "party": 0, "round": 0}, {"params": {}, "buffers": {}})
     with pytest.raises(RefusedError, match=r"train request is malformed: .* at `\$\.run`"):
-        read_train_request(content, 0)
+        read_train_request(content, 0, Server(params={}))
 
 
 def test_a_request_to_another_party_is_refused_at_the_site() -> None:
     content = pack(EvaluateRequest(party=1), {"model": {}})
     with pytest.raises(RefusedError, match="takes this site for party 1, but it is party 0"):
-        read_evaluate_request(content, 0)
+        read_evaluate_request(content, 0, {})
 
 
 def test_buffers_may_keep_values_that_are_not_finite() -> None:
     mask = torch.tensor([0.0, -torch.inf, torch.nan])
-    check_tensors("the buffers", {"mask": mask.clone()}, {"mask": mask}, allow_unchanged=True)
+    check_values("the buffers", {"mask": mask.clone()}, unchanged={"mask": mask})
     with pytest.raises(RefusedError, match="mask of the model is not finite"):
-        check_tensors("the model", {"mask": mask.clone()}, {"mask": mask})
+        check_values("the model", {"mask": mask.clone()})
     for other in (
         torch.tensor([torch.inf, -torch.inf, torch.nan]),
         torch.tensor([0.0, torch.nan, torch.nan]),
     ):
         with pytest.raises(RefusedError, match="mask of the buffers is not finite"):
-            check_tensors("the buffers", {"mask": other}, {"mask": mask}, allow_unchanged=True)
+            check_values("the buffers", {"mask": other}, unchanged={"mask": mask})
 
 
 FORGED = '@moonfl {"summary": "perfect"}'

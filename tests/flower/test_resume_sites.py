@@ -21,12 +21,9 @@ from helpers.flower_deployment import (
     edit_description,
     run_simulated,
 )
-from helpers.flower_grid import InProcessGrid
+from helpers.flower_grid import InProcessGrid, unpack
 from moonfl import InputError, RunError
 from moonfl.data.npz import write_npz
-from moonfl.flower.protocol import (
-    unpack,
-)
 from moonfl.runs.index import PARTITION
 from moonfl.task import make_task
 

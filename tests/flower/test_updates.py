@@ -15,12 +15,9 @@ from helpers.flower_deployment import (
     MOON3,
     Deployment,
 )
-from helpers.flower_grid import as_node
+from helpers.flower_grid import as_node, unpack
 from moonfl import FedNova, Scaffold
-from moonfl.flower.protocol import (
-    pack,
-    unpack,
-)
+from moonfl.flower.protocol import pack
 from moonfl.runs.recorder import Result
 
 
@@ -67,7 +64,7 @@ FORGERIES: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
     ),
     "a name less": (
         edit_update(lambda f, t: t["params"].popitem()),
-        "other tensors than were sent",
+        r"the model has other tensors than expected: (\d+) instead of \d+ \(output\.bias\)",
     ),
     "no model": (
         edit_update(lambda f, t: t.pop("params")),
@@ -79,7 +76,8 @@ FORGERIES: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
     ),
     "nothing in addition to the model": (
         edit_update(lambda f, t: t.pop("extra/delta_c")),
-        r"it sends \[\], expected \['delta_c'\]; a method declares in extra_like\(\)",
+        r"it sends params, buffers, expected params, buffers, extra/delta_c; a method declares in "
+        r"extra_like\(\) what its finish\(\) sends",
     ),
     "absurd samples": (
         edit_update(lambda f, t: f.update(samples=10**9)),

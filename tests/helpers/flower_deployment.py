@@ -11,12 +11,12 @@ from typing import Any
 from flwr.app import Message
 
 import moonfl
-from helpers.flower_grid import InProcessGrid
+from helpers.flower_grid import InProcessGrid, unpack
 from moonfl import MOON, Experiment
 from moonfl.experiment import override
 from moonfl.flower.client import client_app
 from moonfl.flower.init import init
-from moonfl.flower.protocol import pack, unpack
+from moonfl.flower.protocol import pack
 from moonfl.flower.server import serve, site_app
 from moonfl.flower.simulation import simulation_engine, simulation_site
 from moonfl.runs.index import CHECKPOINT

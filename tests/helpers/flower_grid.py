@@ -3,10 +3,13 @@
 Grid is abstract; the methods that moonfl's engine must not need raise NotImplementedError.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
@@ -14,6 +17,9 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
+
+from moonfl.flower.protocol import CONFIG, TENSORS
+from moonfl.types import State
 
 Intercept = Callable[[Message, Message], Message | None]
 # (request, reply) -> what arrives in place of the reply; None: nothing arrives
@@ -113,3 +119,15 @@ def as_node(node: int, message: Message) -> Message:
     """Set the node that a message comes from."""
     message.metadata.__dict__["_src_node_id"] = node
     return message
+
+
+def unpack(content: RecordDict) -> tuple[dict[str, Any], State]:
+    """Return header and tensors of a message of moonfl, without any check."""
+    config = content.config_records[CONFIG]
+    header: dict[str, Any] = json.loads(str(config["header"]))
+    names = json.loads(str(config["names"]))
+    tensors = {}
+    for label in names:
+        arrays = content.array_records[f"{TENSORS}{label}"]
+        tensors[label] = {name: torch.from_numpy(arrays[name].numpy()) for name in names[label]}
+    return header, tensors

@@ -56,7 +56,7 @@ class Progress:
             self.bar.set_description_str(ANALYSIS)
 
     def _show(self, record: RoundRecord) -> None:
-        accuracy = f"accuracy {100 * record.accuracy:.1f} %"
+        accuracy = f"accuracy {100 * record.accuracy:.1f} %{absence_mark(record)}"
         if self.bar is None:
             notify(
                 f"round {record.round}/{self.rounds}  {accuracy}  loss {record.loss:.3f}  "
@@ -67,3 +67,11 @@ class Progress:
             self.bar.initial = self.bar.n = record.round - 1
         self.bar.set_postfix_str(accuracy, refresh=False)
         self.bar.update()
+
+
+def absence_mark(record: RoundRecord) -> str:
+    """Return the mark of a round that was evaluated or validated without some parties."""
+    for verb, absent in (("evaluated", record.absent), ("validated", record.validation_absent)):
+        if absent:
+            return f" ({verb} without party {', '.join(absent)})"
+    return ""

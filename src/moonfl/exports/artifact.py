@@ -32,7 +32,9 @@ class Artifact:
         """Describe the model, as in "the global model after round 3 of 10, accuracy 81.2 %"."""
         accuracies = self.record.accuracies or {}
         accuracy = accuracies.get(self.name, self.record.accuracy)
-        return f"{self._owner()} model after {self._round()}, accuracy {100 * accuracy:.1f} %"
+        absent = ", ".join(self.record.absent or {})
+        mark = f" (evaluated without party {absent})" if absent else ""
+        return f"{self._owner()} model after {self._round()}, accuracy {100 * accuracy:.1f} %{mark}"
 
     def _owner(self) -> str:
         if self.name.startswith("party"):

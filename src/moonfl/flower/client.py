@@ -6,12 +6,15 @@ A site describes itself (query), trains its party with the same `local_update` a
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from ..data.base import Examples
+from ..data.images import Images
 from ..data.moments import compute_moments
 from ..errors import DataError, InputError, RunError, notify
 from ..experiment import Experiment
@@ -24,16 +27,20 @@ from ..runs.directory import versions
 from ..runs.site_states import SiteStates
 from ..seeds import one_thread
 from ..task import Task, hash_examples
+from ..types import Server
+from .columns import describe_columns
 from .protocol import (
+    ColumnOrder,
     ErrorReply,
     EvaluationCounts,
     EvaluationHeader,
-    RefusedError,
     pack,
     pack_update,
     read_evaluate_request,
+    read_header,
     read_train_request,
 )
+from .refusals import RefusedError
 
 MISCONFIGURED = "its site.toml, data or installation is wrong; see the log of the site"
 
@@ -84,7 +91,8 @@ def with_errors(
     def answer(message: Message, context: Context) -> Message:
         try:
             exp, site = make_site(context)
-            reply = handle(exp, site, message.content)
+            features = read_header(message.content, ColumnOrder, "request").features
+            reply = handle(exp, arrange_columns(site, features), message.content)
         except (InputError, DataError) as error:
             notify(f"moonfl: {error}")
             reply = pack(ErrorReply(error=MISCONFIGURED if private else str(error)))
@@ -135,7 +143,7 @@ def describe(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
 
 def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     """Train the party for one round, from the state of the last round that the server accepted."""
-    request, server = read_train_request(content, site.party)
+    request, server = read_train_request(content, site.party, blank_server(exp, site.task))
     states = site.states(request.run)
     state = states.load(site.party, request.accepted)
     workbench = Workbench(site.task.build)
@@ -155,13 +163,41 @@ def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
 
 def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     """Evaluate a model on the site's test and validation samples, and return the counts."""
-    params = read_evaluate_request(content, site.party)
     task = site.task
+    expected = blank_server(exp, task)
+    params = read_evaluate_request(content, site.party, {**expected.params, **expected.buffers})
     with one_thread():
         model = Workbench(task.build).module(params)
         tallies = task.tallies(task.evaluate_chunks(model, range(len(task.chunks()))))
     counts = {name: to_counts(tally) for name, tally in tallies.items()}
     return pack(EvaluationHeader(party=site.party, **counts))
+
+
+def blank_server(exp: Experiment, task: Task) -> Server:
+    """Return a server with the site's own model: what the server sends must look like it."""
+    return exp.algorithm.init_server(*task.init_model(exp.seed))
+
+
+def arrange_columns(site: Site, features: list[str]) -> Site:
+    """Return the site with the columns of its table in the order that all sites agreed on."""
+    if not features or not site.features or list(site.features) == features:
+        return site
+    if set(features) != set(site.features):
+        raise RefusedError(f"its columns differ: {describe_columns(site.features, features)}")
+    order = torch.tensor([site.features.index(name) for name in features])
+
+    def arrange(examples: Examples) -> Examples:
+        assert not isinstance(examples.x, Images)
+        return examples._replace(x=examples.x[:, order.to(examples.x.device)])
+
+    task = replace(
+        site.task,
+        parties={site.party: arrange(site.task.parties[site.party])},
+        test=arrange(site.task.test),
+        validation=None if site.task.validation is None else arrange(site.task.validation),
+        features=tuple(features),
+    )
+    return replace(site, task=task, features=tuple(features))
 
 
 def to_counts(tally: Tally) -> EvaluationCounts:

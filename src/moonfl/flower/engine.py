@@ -2,7 +2,8 @@
 
 A site that dies, hangs, is late, is not connected or sends something malformed has no update in
 that round: `train` gets the reason instead (messaging.py for silence, protocol.py for refusals) and
-puts it into `Update.missing`, from where it reaches rounds.jsonl.
+puts it into `Update.missing`, from where it reaches rounds.jsonl. What `evaluate` gets in place of
+counts reaches it by `Score.absent`.
 
 1. If at least `min_parties` sent a valid update, the round continues without the others.
 2. Otherwise the missing parties are asked again, `attempts` times in all. Before each attempt
@@ -28,21 +29,20 @@ from ..runs.site_states import SiteStates
 from ..runs.states import States
 from ..task import Task
 from ..types import Params, Server, State, Update
+from .arrays import to_arrays
 from .membership import Membership
 from .messaging import GRACE, TIMED_OUT, Answer, content_of, exchange
 from .protocol import (
     EVALUATION_SETS,
     EvaluateRequest,
     ExpectedUpdate,
-    NotFiniteError,
-    RefusedError,
     TrainRequest,
     assemble,
     read_evaluation,
     read_update,
     server_arrays,
-    to_arrays,
 )
+from .refusals import NotFiniteError, RefusedError
 
 Sizes = Mapping[int, Mapping[str, int]]  # party -> evaluation set -> number of samples
 
@@ -58,6 +58,7 @@ class SiteEngine:
     run: str  # the id under which sites store the states of this run
     site_states: SiteStates | None = None  # in a simulation: the folder of the parties' states
     late: set[int] = field(default_factory=set, init=False)  # who missed this round's deadline
+    absent: dict[int, str] = field(default_factory=dict, init=False)  # who did not evaluate, why
 
     def __post_init__(self) -> None:
         # Evaluates models if the server has a test set.
@@ -117,7 +118,13 @@ class SiteEngine:
         for i in pending:
             if i in present:
                 accepted = newest[i][0] if i in newest else None
-                requests[i] = TrainRequest(run=self.run, party=i, round=t, accepted=accepted)
+                requests[i] = TrainRequest(
+                    run=self.run,
+                    party=i,
+                    round=t,
+                    accepted=accepted,
+                    features=self.membership.features,
+                )
             else:
                 updates[i] = missing_update(i, "not connected")
 
@@ -164,15 +171,19 @@ class SiteEngine:
         if not sets:
             return scores
         sizes = self._held_out_sizes(sets)
+        self.absent = {}
         evaluators = self._evaluators(sizes, sets)
         for name, model in self.exp.algorithm.deployed(server).items():
             tallies = self._evaluate_model(model, sizes, evaluators, sets)
-            if name in scores:
-                validation = score(tallies["validation"])
-                scores[name] = scores[name]._replace(validation=validation)
-            else:
-                scores[name] = score(**tallies)
+            parts = {key: self._score(key, tallies[key], sizes) for key in sets}
+            test = parts.get("test") or scores[name]
+            scores[name] = test._replace(validation=parts.get("validation"))
         return scores
+
+    def _score(self, name: str, tally: Tally, sizes: Sizes) -> Score:
+        """Return the score on one evaluation set, with the parties that it lacks."""
+        absent = {i: reason for i, reason in self.absent.items() if sizes[i][name] > 0}
+        return score(tally)._replace(absent=absent)
 
     def _held_out_sizes(self, sets: list[str]) -> Sizes:
         """Return how many samples of each evaluation set the parties reported."""
@@ -212,7 +223,8 @@ class SiteEngine:
         refusals: list[RefusedError] = []
 
         def message(i: int) -> Message:
-            content = assemble(EvaluateRequest(party=i), arrays)
+            request = EvaluateRequest(party=i, features=self.membership.features)
+            content = assemble(request, arrays)
             return Message(content, evaluators[i], "evaluate", ttl=deadline + GRACE)
 
         def on_answer(i: int, answer: Answer) -> None:
@@ -234,7 +246,8 @@ class SiteEngine:
         return totals
 
     def _report_absence(self, party: int, reason: str) -> None:
-        """Print which site does not evaluate the model, and why."""
+        """Remember and print which site does not evaluate the model, and why."""
+        self.absent[party] = reason
         notify(f"moonfl: {self.membership.name(party)} does not evaluate the model: {reason}")
 
     def close(self) -> None:

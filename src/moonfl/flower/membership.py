@@ -2,8 +2,9 @@
 
 Before the first round every site is asked to describe itself. The description is checked
 (protocol.read_site), the site's secret and version are verified, and its data are compared with
-those of the other sites. A site that does not fit is refused with a reason and asked again later. A
-site that returns during a run, possibly as another node, becomes its party again if its data are
+those of the other sites. A site that does not fit most others is refused with a reason and asked
+again later. Sites whose tables differ only in the order of columns use that of the first. A site
+that returns during a run, possibly as another node, becomes its party again if its data are
 unchanged.
 """
 
@@ -21,8 +22,10 @@ from ..errors import RunError, notify
 from ..runs.directory import versions
 from ..runs.schema import SiteRecord
 from ..settings import setting
+from .columns import describe_columns
 from .messaging import GRACE, TIMED_OUT, Answer, content_of, exchange
-from .protocol import DescribeRequest, RefusedError, pack, read_site, sanitize
+from .protocol import DescribeRequest, pack, read_site
+from .refusals import RefusedError, sanitize
 
 RETRY_REFUSED = 30.0  # seconds after which a refused site is asked again: it may have been repaired
 
@@ -67,6 +70,8 @@ class Membership:
     log: Callable[[str], None] = notify
     stop: threading.Event = field(default_factory=threading.Event)
     started: bool = False  # whether the first round has begun
+    features: list[str] = field(default_factory=list)  # order of columns, once it is agreed on
+    candidates: dict[int, SiteRecord] = field(default_factory=dict)  # by node, before the start
     nodes: dict[int, int] = field(default_factory=dict)  # party -> node id
     refused: dict[int, Refusal] = field(default_factory=dict)  # by node id
 
@@ -92,23 +97,57 @@ class Membership:
         now = time.monotonic()
         recent = {node for node in refused if now - refused[node].time < RETRY_REFUSED}
         if len(recent) < len(refused) and not self.started:
-            # The site that was admitted first may be the one that does not fit: ask all again.
+            # Sites that agree with each other may have been repaired, too: ask all again.
             self.nodes = {}
             self.sites = {}
+            self.candidates = {}
         return sorted(online - set(self.nodes.values()) - recent)
 
     def _query(self, nodes: list[int], online: set[int]) -> None:
         """Ask nodes to describe themselves, and admit or refuse each."""
         timeout = self.rules.query
+        request = DescribeRequest(features=self.features)
         queries = (
-            (node, Message(pack(DescribeRequest()), node, "query", ttl=timeout + GRACE))
-            for node in nodes
+            (node, Message(pack(request), node, "query", ttl=timeout + GRACE)) for node in nodes
         )
 
         def on_answer(node: int, answer: Answer) -> None:
             self._admit_or_refuse(node, answer, online)
 
         exchange(self.grid, queries, timeout, self.stop, on_answer)
+        if not self.started:
+            self._compare_candidates(online)
+
+    def _compare_candidates(self, online: set[int]) -> None:
+        """Admit the sites that fit most others, and refuse the rest.
+
+        Who is refused does not depend on the order in which sites connect. Of equally many, the
+        sites of the party with the lowest number are admitted.
+        """
+        present = {node: site for node, site in self.candidates.items() if node in online}
+        self.candidates = dict(sorted(present.items(), key=lambda item: item[1].party))
+        kinds = [kind_of(site) for site in self.candidates.values()]
+        common = max(kinds, key=kinds.count, default=None)  # the first of equally common ones
+        reference = next((s for s in self.candidates.values() if kind_of(s) == common), None)
+        known = dict(self.nodes)
+        self.nodes = {}
+        self.sites = {}
+        for node, site in self.candidates.items():
+            try:
+                if reference is not None:
+                    check_compatible(site, reference)
+            except RefusedError as error:
+                self._refuse(node, f"{site.name} (node {node}) was refused: {error}")
+            else:
+                self._admit(node, site, is_new=known.get(site.party) != node)
+
+    def _admit(self, node: int, site: SiteRecord, *, is_new: bool) -> None:
+        """Make a node its party."""
+        self.sites[site.party] = site
+        self.nodes[site.party] = node
+        self.refused.pop(node, None)
+        if is_new:
+            self.log(f"moonfl: {site.name} is party {site.party}, with {sum(site.counts)} samples")
 
     def wait_for(self, enough: Callable[[dict[int, int]], bool], purpose: str) -> dict[int, int]:
         """Wait until enough sites are connected and return party -> node.
@@ -158,32 +197,38 @@ class Membership:
         try:
             site = read_site(content_of(answer), self.parties)
             label = f"{site.name} (node {node})"
-            self._check_admission(site, online)
+            self._check_admission(site, online - {node})
         except RefusedError as error:
             self._refuse(node, f"{label} was refused: {error}")
         except Exception as error:  # a stranger may send anything, and must not end the run
             self._refuse(node, f"{label} was refused: its description ({type(error).__name__})")
         else:
-            self.sites[site.party] = msgspec.structs.replace(site, secret=None)
-            self.nodes[site.party] = node
-            self.refused.pop(node, None)
-            self.log(f"moonfl: {site.name} is party {site.party}, with {sum(site.counts)} samples")
+            site = msgspec.structs.replace(site, secret=None)
+            if self.started:
+                self._admit(node, site, is_new=True)
+            else:
+                self.candidates[node] = site
 
-    def _check_admission(self, site: SiteRecord, online: set[int]) -> None:
-        """Check that a site has its party's secret, is not there already, and fits the others."""
+    def _check_admission(self, site: SiteRecord, others: set[int]) -> None:
+        """Check that a site has its party's secret, is no other node, and fits a started run."""
         party = site.party
         secret = (site.secret or "").encode(errors="replace")
         if self.secrets and hashlib.sha256(secret).hexdigest() != self.secrets[party]:
             raise RefusedError(f"it claims to be party {party} but does not have its secret")
-        if self.nodes.get(party) in online:
-            raise RefusedError(
-                f"party {party} is already {self.name(party)}, at node {self.nodes[party]}"
-            )
+        owners = dict(self.nodes)
+        owners |= {other.party: node for node, other in self.candidates.items()}
+        if owners.get(party) in others:
+            raise RefusedError(f"party {party} is already {self._owner(owners[party], party)}")
         check_version(site)
-        for other in self.sites.values():
-            check_compatible(site, other)
-        if party in self.sites:
+        if self.started:
+            for other in self.sites.values():
+                check_compatible(site, other)
             check_unchanged(site, self.sites[party])
+
+    def _owner(self, node: int, party: int) -> str:
+        """Return the name and node of the site that is already a party."""
+        site = self.candidates.get(node) or self.sites.get(party)
+        return f"{site.name if site else self.name(party)}, at node {node}"
 
     def _refuse(self, node: int, reason: str) -> None:
         """Remember a refusal, and log it if it is new."""
@@ -194,11 +239,27 @@ class Membership:
 
     def start(self) -> None:
         """Check before the first round that no site has more weight than the rules allow."""
+        self._align_columns()
         sites = self.sites.items()
         self._check_shares("samples", {i: sum(site.counts) for i, site in sites})
         self._check_shares("held-out samples", {i: site.held_out for i, site in sites})
         self._check_shares("validation samples", {i: site.validation for i, site in sites})
         self.started = True
+
+    def _align_columns(self) -> None:
+        """Let sites describe their data again if their columns have another order."""
+        self.features = column_order(self.sites)
+        others = [i for i, site in self.sites.items() if site.features not in ([], self.features)]
+        nodes = [self.nodes[i] for i in others]
+        for i, node in zip(others, nodes, strict=True):
+            self.log(f"moonfl: {self.name(i)} has its columns in another order and rearranges them")
+            del self.candidates[node]
+        if nodes:
+            self._query(nodes, set(self.grid.get_node_ids()))
+        for i in others:
+            if i not in self.sites or self.sites[i].features != self.features:
+                raise RunError(f"{self.name(i)} cannot rearrange its columns{self._refusals()}")
+        self.candidates = {}
 
     def _check_shares(self, kind: str, sizes: dict[int, int]) -> None:
         """Check that no site has more than `max_share` of all samples of a kind."""
@@ -210,6 +271,16 @@ class Membership:
                     f"max_share={self.rules.max_share:g} allows; if this is correct, raise "
                     "max_share in app/pyproject.toml"
                 )
+
+
+def column_order(sites: dict[int, SiteRecord]) -> list[str]:
+    """Return the columns of the first party that has a table; all sites use this order."""
+    return next((sites[i].features for i in sorted(sites) if sites[i].features), [])
+
+
+def kind_of(site: SiteRecord) -> tuple[object, ...]:
+    """Return what the data of all sites must have in common."""
+    return (sorted(site.features), site.shape, site.dtype, site.classes)
 
 
 def check_version(site: SiteRecord) -> None:
@@ -225,6 +296,9 @@ def check_version(site: SiteRecord) -> None:
 
 def check_compatible(site: SiteRecord, other: SiteRecord) -> None:
     """Check that one model can be trained on the data of two sites."""
+    if site.features and other.features and set(site.features) != set(other.features):
+        difference = describe_columns(site.features, other.features, other.name)
+        raise RefusedError(f"its table has other columns: {difference}")
     pairs = (
         ("samples of shape", site.shape, other.shape),
         ("samples of type", site.dtype, other.dtype),
@@ -234,13 +308,6 @@ def check_compatible(site: SiteRecord, other: SiteRecord) -> None:
         if value != expected:
             raise RefusedError(
                 f"it has {what} {sanitize(str(value))}, {other.name} has {sanitize(str(expected))}"
-            )
-    for number, names in enumerate(zip(site.features, other.features, strict=False), 1):
-        name, expected_name = names
-        if name != expected_name:
-            raise RefusedError(
-                f"feature {number} of its table is '{sanitize(name)}', that of {other.name} is "
-                f"'{sanitize(expected_name)}'; all sites need the same columns in the same order"
             )
 
 

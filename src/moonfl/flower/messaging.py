@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from google.protobuf.message import DecodeError
 
 from ..errors import RunError
-from .protocol import RefusedError, sanitize
+from .refusals import RefusedError, sanitize
 
 POLL_INTERVALS = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds; the last one repeats
 GRACE = 60.0  # seconds that Flower keeps a message after our deadline, so that ours comes first
@@ -27,8 +27,9 @@ UNREADABLE = (
     ArithmeticError,
     AssertionError,
     RecursionError,
+    MemoryError,
     DecodeError,
-)  # errors that Flower raises for a malformed message
+)  # errors that Flower raises for a malformed or huge message
 
 
 def exchange(

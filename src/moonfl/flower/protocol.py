@@ -12,23 +12,25 @@ order. The tensors of a label are the array record "tensors:LABEL".
 | train    | to server | UpdateHeader       | params, buffers, extra  | read_update          |
 | evaluate | to site   | EvaluateRequest    | model                   | read_evaluate_request|
 | evaluate | to server | EvaluationHeader   |                         | read_evaluation      |
-| any      | to server | ErrorReply         |                         | decode               |
+| any      | to server | ErrorReply         |                         | read_header          |
 
 Every message is decoded into its struct, which checks types and ranges; a message that does not fit
-raises RefusedError with the reason. The readers also check what a struct cannot express:
+raises RefusedError with the reason. Both ends know which tensors a message must have, and compare
+names, number, shapes, dtypes and sizes before anything is decoded (arrays.py). The readers also
+check what a struct cannot express:
 
 - `read_site`: the party number exists; there is one sample count per class and at least one sample;
   sizes are plausible; the moments fit the shape and the number of samples and are finite.
-- `read_train_request`, `read_evaluate_request`: the message is meant for this party.
+- `read_train_request`, `read_evaluate_request`: the message is meant for this party; the tensors
+  are those of the site's own model and of the method's `init_server`.
 - `read_update`: party, round, samples, steps and the data's hash are the expected ones; tensors
-  have the names, order, shapes and dtypes that were sent and are finite; variances are not
-  negative; the federation's standardisation is unchanged; what is sent in addition to the
-  model is what the algorithm declares in `extra_like`, and its scalars have the declared values.
+  are finite; variances are not negative; the federation's standardisation is unchanged; what is
+  sent in addition to the model has the scalars that the algorithm declares in `extra_like`.
 - `read_evaluation`: the party is the expected one; the counts of each class are consistent with
   each other and with the number of held-out samples; the loss is finite and plausible.
 
 `membership.py` then compares sites with each other (version, shape, classes, features, secret).
-Texts from a site pass through `sanitize` before anybody sees them.
+Texts from a site pass through `sanitize` (refusals.py) before anybody sees them.
 
 Apart from messages, the server prints RunEvents in its log, one per line after MARKER;
 `moonfl flower run` reads them from there (run.py).
@@ -37,15 +39,13 @@ Apart from messages, the server prints RunEvents in its log, one per line after 
 import contextlib
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
-import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from msgspec import UNSET, Meta, UnsetType
 from torch import Tensor
 
@@ -54,14 +54,16 @@ from ..data.moments import Moments, statistics_shape
 from ..metrics import Tally
 from ..runs import schema
 from ..types import Params, Server, State, Update
+from .arrays import owner_of, read_tensors, to_arrays
+from .refusals import MARKER, NotFiniteError, RefusedError, sanitize
 
 CONFIG = "moonfl"  # name of the config record with header and names
-MARKER = "@moonfl"  # starts a RunEvent in the server's log; `sanitize` removes it from sites' texts
+TENSORS = "tensors:"  # starts the name of the array record of a label
+MAX_JSON = 2**23  # characters of a header or a list of names; 40,000 columns of a table need 3 MB
 MAX_METRIC = 10**12  # larger values are not measurements, and a report would refuse them
 MAX_MEAN_LOSS = 1e6  # no honest model has a larger mean loss
 MAX_SAMPLES = 2**40
 MAX_SIDE = 2**31  # of a sample's shape
-MAX_TEXT = 200  # characters of a text that a site sends
 COUNTS = ("actual", "predicted", "hits")  # per class, see metrics.Tally
 EVALUATION_SETS = {"test": "held_out", "validation": "validation"}  # -> its size in a SiteRecord
 STANDARDISATION = "standardise."  # prefix of the buffers with the federation's mean and std
@@ -78,11 +80,17 @@ class Header(msgspec.Struct, kw_only=True, frozen=True):
     """The fields of a message."""
 
 
-class DescribeRequest(Header, frozen=True):
+class ColumnOrder(Header, kw_only=True, frozen=True):
+    """A request to a site, with the order of a table's columns that all sites agreed on."""
+
+    features: list[schema.Name] = []  # empty: the order of the site's own table
+
+
+class DescribeRequest(ColumnOrder, frozen=True):
     """Asks a site to describe itself and its data. The answer is a SiteRecord."""
 
 
-class TrainRequest(Header, frozen=True):
+class TrainRequest(ColumnOrder, kw_only=True, frozen=True):
     """Asks a party to train in one round."""
 
     run: RunId  # the run that the party's state belongs to
@@ -113,7 +121,7 @@ class UpdateHeader(Header, frozen=True):
     metrics: TrainingMetrics
 
 
-class EvaluateRequest(Header, frozen=True):
+class EvaluateRequest(ColumnOrder, kw_only=True, frozen=True):
     """Asks a party to evaluate a model on its held-out samples."""
 
     party: schema.Count
@@ -151,14 +159,6 @@ class RunEvent(Header, frozen=True, omit_defaults=True):
     failure: Literal["input", "divergence", "run"] = "run"
 
 
-class RefusedError(Exception):
-    """A message is not what was agreed; the text says why."""
-
-
-class NotFiniteError(RefusedError):
-    """A model has no finite loss at a site."""
-
-
 @dataclass(frozen=True)
 class ExpectedUpdate:
     """What the server knows about a party's update before it arrives."""
@@ -175,85 +175,93 @@ def pack(header: object, tensors: State | None = None) -> RecordDict:
     return assemble(header, to_arrays(tensors or {}))
 
 
-def to_arrays(tensors: State) -> dict[str, ArrayRecord]:
-    """Return tensors as Flower arrays. They are made once and put into every party's message."""
-    return {
-        label: ArrayRecord({name: to_array(tensor) for name, tensor in params.items()})
-        for label, params in tensors.items()
-    }
-
-
-def to_array(tensor: Tensor) -> Array:
-    """Return a tensor as a Flower array."""
-    return Array(tensor.detach().cpu().contiguous().numpy())
-
-
 def assemble(header: object, arrays: Mapping[str, ArrayRecord]) -> RecordDict:
     """Return a message. It lists the names of its tensors, so that both ends sum in one order."""
     names = {label: list(record) for label, record in arrays.items()}
     texts = {"header": json.dumps(msgspec.to_builtins(header)), "names": json.dumps(names)}
     content = RecordDict({CONFIG: ConfigRecord(dict(texts))})
     for label, record in arrays.items():
-        content[f"tensors:{label}"] = record
+        content[f"{TENSORS}{label}"] = record
     return content
 
 
-def unpack(content: RecordDict) -> tuple[dict[str, object], State]:
-    """Return the undecoded header and the tensors of a message, in storage aligned for torch."""
-    try:
-        config = content.config_records[CONFIG]
-        header = json.loads(str(config["header"]))
-        names = json.loads(str(config["names"]))
-        tensors: dict[str, Params] = {}
-        for label, label_names in names.items():
-            arrays = content.array_records[f"tensors:{label}"]
-            tensors[label] = {name: to_tensor(arrays[name]) for name in label_names}
-    except Exception as error:  # whatever a stranger may send
-        reason = sanitize(f"{type(error).__name__}: {error}")
-        raise RefusedError(f"not a moonfl message ({reason})") from None
-    if not isinstance(header, dict):
-        raise RefusedError("not a moonfl message (no header)")
-    return header, tensors
-
-
-def to_tensor(array: Array) -> Tensor:
-    """Return a Flower array as a tensor with its own storage."""
-    return torch.from_numpy(np.array(array.numpy())).clone()
-
-
-def decode(content: RecordDict, kind: type[T], name: str) -> tuple[T, State]:
-    """Return the header as this kind of struct, and the tensors; `name` is used in errors."""
-    header, tensors = unpack(content)
+def read_header(content: RecordDict, kind: type[T], name: str) -> T:
+    """Return the header of a message as this kind of struct; `name` is used in errors."""
+    header = read_json(content, "header")
     if "error" in header:
         raise RefusedError(sanitize(str(header["error"])))
     try:
-        return msgspec.convert(header, kind), tensors
+        return msgspec.convert(header, kind)
     except msgspec.ValidationError as error:
         raise RefusedError(f"its {name} is malformed: {sanitize(str(error))}") from None
 
 
+def read_body(content: RecordDict, expected: State) -> State:
+    """Return the tensors of a message; names, shapes and dtypes must be those of `expected`."""
+    try:
+        names = msgspec.convert(read_json(content, "names"), dict[str, list[str]])
+        if set(content) != {CONFIG, *(f"{TENSORS}{label}" for label in names)}:
+            raise RefusedError("not a moonfl message (its records are not those that it lists)")
+        # Not content.array_records, which Flower collects anew for every access.
+        records = {label: content[f"{TENSORS}{label}"] for label in names}
+        arrays = {k: record for k, record in records.items() if isinstance(record, ArrayRecord)}
+        return read_tensors(arrays, names, expected)
+    except RefusedError:
+        raise
+    except Exception as error:  # whatever a stranger may send
+        reason = sanitize(f"{type(error).__name__}: {error}")
+        raise RefusedError(f"its tensors cannot be read ({reason})") from None
+
+
+def read_json(content: RecordDict, key: str) -> dict[str, object]:
+    """Return one of the two JSON objects of a message, after a check of its length."""
+    config = content.get(CONFIG)
+    text = config.get(key) if isinstance(config, ConfigRecord) else None
+    if not isinstance(text, str):
+        raise RefusedError(f"not a moonfl message (no {key})")
+    if len(text) > MAX_JSON:
+        raise RefusedError(f"its {key} has {len(text)} characters, allowed are {MAX_JSON}")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = sanitize(f"{type(error).__name__}: {error}")
+        raise RefusedError(f"not a moonfl message ({reason})") from None
+    if not isinstance(value, dict):
+        raise RefusedError(f"not a moonfl message (no {key})")
+    return value
+
+
 def server_arrays(server: Server) -> dict[str, ArrayRecord]:
     """Return the part of the server that is sent to the parties, as Flower arrays."""
+    return to_arrays(server_tensors(server))
+
+
+def server_tensors(server: Server) -> State:
+    """Return the part of the server that is sent to the parties."""
     shared = tree.add_prefix("shared", server.shared)
-    return to_arrays({"params": server.params, "buffers": server.buffers, **shared})
+    return {"params": server.params, "buffers": server.buffers, **shared}
 
 
-def read_train_request(content: RecordDict, party: int) -> tuple[TrainRequest, Server]:
-    """Return the request to this party, and the server's model and shared state."""
-    request, tensors = decode(content, TrainRequest, "train request")
+def read_train_request(
+    content: RecordDict, party: int, expected: Server
+) -> tuple[TrainRequest, Server]:
+    """Return the request to this party, and the server's model and shared state.
+
+    Both must look like those of `expected`, a server with the site's own model.
+    """
+    request = read_header(content, TrainRequest, "train request")
     check_recipient(request.party, party)
+    tensors = read_body(content, server_tensors(expected))
     shared = tree.select_prefix("shared", tensors)
-    check_labels(tensors, ["params", "buffers", *tree.add_prefix("shared", shared)])
     server = Server(params=tensors["params"], buffers=tensors["buffers"], shared=shared)
     return request, server
 
 
-def read_evaluate_request(content: RecordDict, party: int) -> Params:
-    """Return the model that this party is asked to evaluate."""
-    request, tensors = decode(content, EvaluateRequest, "evaluate request")
+def read_evaluate_request(content: RecordDict, party: int, expected: Params) -> Params:
+    """Return the model that this party evaluates; it must look like `expected`, its own model."""
+    request = read_header(content, EvaluateRequest, "evaluate request")
     check_recipient(request.party, party)
-    check_labels(tensors, ["model"])
-    return tensors["model"]
+    return read_body(content, {"model": expected})["model"]
 
 
 def check_recipient(addressed: int, party: int) -> None:
@@ -262,13 +270,6 @@ def check_recipient(addressed: int, party: int) -> None:
         raise RefusedError(
             f"the server takes this site for party {addressed}, but it is party {party}"
         )
-
-
-def check_labels(tensors: State, expected: list[str]) -> None:
-    """Check that a message has the expected groups of tensors in the expected order."""
-    if list(tensors) != expected:
-        labels = sanitize(", ".join(tensors)) or "no tensors"
-        raise RefusedError(f"it sends {labels}, expected {', '.join(expected)}")
 
 
 def pack_update(update: Update, round: int, sha256: str) -> RecordDict:
@@ -292,7 +293,7 @@ def read_update(content: RecordDict, expected: ExpectedUpdate) -> Update:
 
     No other update reaches the aggregation. See the module's docstring for the checks.
     """
-    header, tensors = decode(content, UpdateHeader, "update")
+    header = read_header(content, UpdateHeader, "update")
     request = expected.request
     samples = sum(expected.site.counts)
     check_value("party", header.party, request.party)
@@ -301,9 +302,11 @@ def read_update(content: RecordDict, expected: ExpectedUpdate) -> Update:
     check_value("steps", header.steps, expected.steps)
     if header.sha256 != expected.site.sha256:
         raise RefusedError("its data are not the data it had when the run started")
+    extra_like = tree.add_prefix("extra", expected.extra)
+    model = {"params": expected.server.params, "buffers": expected.server.buffers}
+    tensors = read_body(content, {**model, **extra_like})
     extra = tree.select_prefix("extra", tensors)
-    check_labels(tensors, ["params", "buffers", *tree.add_prefix("extra", extra)])
-    check_tensors("the model", tensors["params"], expected.server.params)
+    check_values(owner_of("params"), tensors["params"])
     check_buffers(tensors["buffers"], expected.server.buffers)
     check_extra(extra, expected)
     return Update(
@@ -325,7 +328,7 @@ def check_value(name: str, value: int, expected: int) -> None:
 
 def check_buffers(buffers: Params, expected: Params) -> None:
     """Check the buffers of an update. Nobody may change the federation's standardisation."""
-    check_tensors("the buffers", buffers, expected, allow_unchanged=True)
+    check_values(owner_of("buffers"), buffers, unchanged=expected)
     for name, tensor in buffers.items():
         if name.startswith(STANDARDISATION) and not tensor.equal(expected[name].cpu()):
             raise RefusedError(f"it changed {name}, which is the same for all sites")
@@ -334,50 +337,28 @@ def check_buffers(buffers: Params, expected: Params) -> None:
 def check_extra(extra: State, expected: ExpectedUpdate) -> None:
     """Check what an update contains in addition to the model.
 
-    Tensors must look like those that the algorithm declares; scalars, which follow from the number
-    of steps (FedNova's norm), must have the declared value.
+    Scalars, which follow from the number of steps (FedNova's norm), must have the declared value.
     """
-    if list(extra) != list(expected.extra):
-        labels = sanitize(str(list(extra)))
-        raise RefusedError(
-            f"in addition to the model it sends {labels}, expected {list(expected.extra)}; "
-            "a method declares in extra_like() what its finish() sends"
-        )
     for label, params in extra.items():
-        check_tensors(label, params, expected.extra[label])
+        check_values(label, params)
         for name, tensor in params.items():
             if tensor.dim() == 0 and not tensor.equal(expected.extra[label][name]):
                 raise RefusedError(f"{label} does not have its value after {expected.steps} steps")
 
 
-def check_tensors(
-    owner: str, tensors: Params, expected: Params, *, allow_unchanged: bool = False
-) -> None:
-    """Check names, shapes, dtypes and values of tensors against those that were sent.
+def check_values(owner: str, tensors: Params, *, unchanged: Params | None = None) -> None:
+    """Check that values are finite and variances not negative.
 
-    `allow_unchanged` accepts values that are not finite where they were sent so, as in a mask.
+    Values that are not finite are accepted where `unchanged` has the same, as in a mask.
     """
-    if list(tensors) != list(expected):
-        difference = next(iter(set(tensors) ^ set(expected)), "their order")
-        raise RefusedError(f"{owner} has other tensors than were sent ({sanitize(difference)})")
     for name, tensor in tensors.items():
-        sent = expected[name]
-        if tensor.shape != sent.shape or tensor.dtype != sent.dtype:
-            raise RefusedError(
-                f"{name} of {owner} is {describe(tensor)}, expected {describe(sent)}"
-            )
         valid = torch.isfinite(tensor)
-        if allow_unchanged:
-            valid = valid | unchanged_mask(tensor, sent)
+        if unchanged is not None:
+            valid = valid | unchanged_mask(tensor, unchanged[name])
         if not bool(valid.all()):
             raise RefusedError(f"{name} of {owner} is not finite")
         if name.endswith("running_var") and bool((tensor < 0).any()):
             raise RefusedError(f"{name} of {owner} is a negative variance")
-
-
-def describe(tensor: Tensor) -> str:
-    """Return dtype and shape of a tensor."""
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def unchanged_mask(tensor: Tensor, sent: Tensor) -> Tensor:
@@ -387,7 +368,8 @@ def unchanged_mask(tensor: Tensor, sent: Tensor) -> Tensor:
 
 def read_site(content: RecordDict, parties: int) -> schema.SiteRecord:
     """Return what a site reports about itself; `parties` is the number of parties."""
-    site, _ = decode(content, schema.SiteRecord, "description")
+    site = read_header(content, schema.SiteRecord, "description")
+    read_body(content, {})
     check_site(site, parties)
     return msgspec.structs.replace(site, name=sanitize(site.name))
 
@@ -402,6 +384,12 @@ def check_site(site: schema.SiteRecord, parties: int) -> None:
         raise RefusedError(
             f"party {site.party} reports samples of shape {sanitize(str(site.shape))}; "
             f"every dimension must be less than {MAX_SIDE}"
+        )
+    names = len(site.features)
+    if names > 0 and (site.shape != [names] or len(set(site.features)) < names):
+        raise RefusedError(
+            f"party {site.party} reports {names} column names for samples of shape "
+            f"{sanitize(str(site.shape))}; every feature must have a name of its own"
         )
     plausible = all(count < MAX_SAMPLES for count in site.counts)
     if not plausible or len(site.counts) != len(site.classes) or sum(site.counts) == 0:
@@ -450,7 +438,8 @@ def read_evaluation(
 
     Sets without samples are left out.
     """
-    header, _ = decode(content, EvaluationHeader, "evaluation")
+    header = read_header(content, EvaluationHeader, "evaluation")
+    read_body(content, {})
     check_value("party", header.party, party)
     counts = {"test": header.test, "validation": header.validation}
     tallies = {}
@@ -500,19 +489,6 @@ def check_class_counts(key: str, counts: list[int], size: int, classes: int) -> 
         raise RefusedError(
             f"its {key} counts sum to {sum(counts)}, but it holds out {size} samples"
         )
-
-
-def sanitize(text: str) -> str:
-    """Return a site's text in a form that is safe to show.
-
-    It has one line and a bounded length, contains nothing that controls a terminal, and cannot be
-    mistaken for a RunEvent.
-    """
-    printable = "".join(c if c.isprintable() else " " for c in text[: MAX_TEXT + 1])
-    printable = re.sub(f"@+(?={MARKER[1:]})", "", printable)
-    if len(printable) > MAX_TEXT:
-        return printable[:MAX_TEXT] + "..."
-    return printable
 
 
 def format_event(event: RunEvent) -> str:

@@ -34,8 +34,9 @@ from ..runs.summary import summarise_result
 from ..task import FederatedData, Task, build_task, hash_examples
 from .client import Site, client_app
 from .engine import SiteEngine
-from .membership import Membership, Rules
-from .protocol import RefusedError, RunEvent, check_site, format_event, read_moments
+from .membership import Membership, Rules, column_order
+from .protocol import RunEvent, check_site, format_event, read_moments
+from .refusals import RefusedError
 from .site import read_site
 
 FAILURES: dict[str, type[InputError | RunError]] = {
@@ -196,6 +197,7 @@ def start_membership(membership: Membership) -> None:
 def restore_membership(membership: Membership, stored: schema.PartitionRecord) -> None:
     """Take the sites of a stored run, and wait until enough of them are connected."""
     membership.sites = dict(enumerate(stored.sites or []))
+    membership.features = column_order(membership.sites)
     membership.started = True
     needed = membership.rules.min_parties
     membership.wait_for(lambda present: len(present) >= needed, f"and a round needs {needed}")

@@ -58,6 +58,16 @@ def draw_curve(
     axes.plot(rounds, mean, label=label, gid=gid, markevery=markers, **style)
 
 
+def draw_absences(axes: "Axes", gid: str, group: Group, mean: Floats) -> bool:
+    """Mark the rounds that were evaluated without some sites; return whether there are any."""
+    numbers = sorted({number for run in group.runs for number in run.absences()})
+    rounds = np.array([number for number in numbers if number <= len(mean)], dtype=int)
+    if len(rounds) == 0:
+        return False
+    axes.plot(rounds, mean[rounds - 1], "x", color="black", ms=8, zorder=5, gid=f"{gid}-absences")
+    return True
+
+
 def draw_level(axes: "Axes", gid: str, group: Group, label: str) -> None:
     """Draw the final accuracy of a group without federation, which has no rounds to compare."""
     accuracy = 100 * final_accuracy(group).mean
@@ -75,12 +85,14 @@ def accuracy_curves(
     with figure_style():
         subtitle = subtitle or describe_setting(groups)
         figure, axes = new_figure("Test accuracy", subtitle, height=height(groups))
+        marked = False
         for k, group in enumerate(groups):
             label = short_label(group, groups)
             if group.federated:
                 curve = mean_std_curves(100 * group.metric_matrix("accuracy"))
                 label = f"{label}, {seed_count(group)}"
                 draw_curve(axes, f"line-{k}", group, curve, label=label)
+                marked |= draw_absences(axes, f"line-{k}", group, curve[0])
             else:
                 draw_level(axes, f"line-{k}", group, f"{label}, final, {seed_count(group)}")
         axes.set(xlabel="round", ylabel="test accuracy, %")
@@ -92,6 +104,8 @@ def accuracy_curves(
         caption = (
             "Test accuracy after each round: mean (line) ± standard deviation (band) over seeds."
         )
+        if marked:
+            caption += " A cross marks a round that was evaluated without all sites."
         if not all(group.federated for group in groups):
             caption += " Methods without federation are shown as a horizontal line."
         shown = f" from {first_round} on" if first_round > 1 else ""

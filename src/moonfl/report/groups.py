@@ -180,9 +180,10 @@ def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
 
 
 def status_notes(groups: list[Group]) -> list[str]:
-    """Return notes on groups that are unfinished, diverged or stopped early, in this order."""
-    unfinished, diverged, stopped = [], [], []
+    """Return notes on groups that are unfinished, diverged, stopped early or lack sites."""
+    unfinished, diverged, stopped, incomplete = [], [], [], []
     for group in groups:
+        incomplete += [absence_note(group, run) for run in group.runs if run.absences()]
         rounds = group.settings["rounds"]
         if group.diverged:
             lengths = [str(len(run.rounds)) for run in group.runs if run.diverged]
@@ -195,7 +196,21 @@ def status_notes(groups: list[Group]) -> list[str]:
                 f"{group.label} stopped early, after round {', '.join(lengths)} of {rounds}: "
                 "its validation accuracy no longer improved."
             )
-    return unfinished + diverged + stopped
+    return unfinished + diverged + stopped + incomplete
+
+
+def absence_note(group: Group, run: Run) -> str:
+    """Return a note on the rounds of a run that were evaluated without some sites."""
+    rounds: dict[str, list[str]] = {}
+    for number, parties in run.absences().items():
+        names = ", ".join(group.party_name(party) for party in parties)
+        rounds.setdefault(names, []).append(str(number))
+    parts = [f"{', '.join(numbers)} without {names}" for names, numbers in rounds.items()]
+    return (
+        f"{group.label}, seed {run.seed}: rounds were evaluated without all sites "
+        f"({'; '.join(parts)}). Their accuracy covers other samples than that of the other rounds, "
+        "so none of them is the best round next to complete ones, and none reaches the target."
+    )
 
 
 def add_labels(groups: list[Group]) -> list[Group]:
@@ -208,7 +223,8 @@ def add_labels(groups: list[Group]) -> list[Group]:
     labels = []
     for group, method, setting in zip(groups, methods, settings, strict=True):
         label = f"{method} {setting}" if setting else method
-        labels.append(f"{label} (small scale)" if mixed_scales and group.small else label)
+        label = f"{label} (small scale)" if mixed_scales and group.small else label
+        labels.append(label + final_absence_mark(group))
     labels = number_repeated(distinguish_repeated(labels, groups))
     # Each method has one style in all figures; if there is one method, each group has its own.
     names = methods if len(set(methods)) > 1 else labels
@@ -223,6 +239,16 @@ def add_labels(groups: list[Group]) -> list[Group]:
         )
         for i, group in enumerate(groups)
     ]
+
+
+def final_absence_mark(group: Group) -> str:
+    """Return the mark of a group whose final accuracy lacks some sites; empty for others."""
+    absent: set[int] = set()
+    for run in group.runs:
+        absent |= set(run.absences().get(len(run.rounds), []))
+    if not absent:
+        return ""
+    return f" (final round without {', '.join(map(group.party_name, sorted(absent)))})"
 
 
 def distinguish_repeated(labels: list[str], groups: list[Group]) -> list[str]:

@@ -107,6 +107,14 @@ def verdict(row: Row) -> str | None:
     return row.conclusion.text if row.conclusion else None
 
 
+def incomplete_rounds(row: Row) -> tuple[str, ...] | None:
+    """Return the rounds that were evaluated without all sites, by seed; None without any."""
+    absences = [run.absences() for run in row.group.runs]
+    if not any(absences):
+        return None
+    return tuple(", ".join(map(str, rounds)) or "none" for rounds in absences)
+
+
 def std_over_parties(row: Row) -> float | None:
     """Return the standard deviation of accuracy over the models of the parties (SOLO)."""
     std = final_metric(row.group, "accuracy_std")
@@ -166,6 +174,7 @@ ACCURACY = (
     ),
     ResultColumn("seeds", seeds, integer),
     ResultColumn("rounds", rounds, integer),
+    ResultColumn("incomplete rounds, by seed", incomplete_rounds, str, optional=True),
     ResultColumn("std over parties, %", std_over_parties, percent, optional=True),
 )
 DIFFERENCES = (
@@ -234,6 +243,11 @@ def accuracy_table(groups: list[Group]) -> Table:
         "Final accuracy, macro-F1 and balanced accuracy are those of the last round. Best accuracy "
         "is the highest of any round; finding it requires the test set."
     )
+    if any(run.absences() for group in groups for run in group.runs):
+        note += (
+            " Incomplete rounds were evaluated without all sites; none is the best round next to "
+            "complete ones."
+        )
     if any(selected_accuracy(group) for group in groups):
         note += " The selected round has the highest validation accuracy."
     rows = compare_groups(groups, None)

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import InputError
 from ..runs.index import FINAL, PARTITION, ROUNDS, SETTINGS, check_run
 from ..runs.schema import FinalRecord, PartitionRecord, RoundRecord
-from ..runs.stopping import is_finished
+from ..runs.stopping import absent_parties, is_finished
 from ..settings import RENAMED
 from .run_checks import Settings, check_final, check_partition, check_settings, require
 from .run_files import read_record, read_rounds, read_toml
@@ -53,6 +53,11 @@ class Run:
     def stopped_early(self) -> bool:
         """Return True if the run ended because validation accuracy did not improve."""
         return self.finished and len(self.rounds) < int(self.settings["rounds"])
+
+    def absences(self) -> dict[int, list[int]]:
+        """Return the rounds that were evaluated without some parties, with these parties."""
+        absent = {record.round: absent_parties(record, self.rounds) for record in self.rounds}
+        return {number: parties for number, parties in absent.items() if parties}
 
     @property
     def status(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runs.schema import RoundRecord
-from ..runs.stopping import selected_round
+from ..runs.stopping import absent_parties, best_round, selected_round
 from .groups import Group
 from .tables import MeanStd
 
@@ -65,7 +65,8 @@ def selected_accuracy(group: Group) -> MeanStd | None:
 
 def best_rounds(group: Group) -> list[tuple[float, int]]:
     """Return for each seed the highest test accuracy and the first round that has it."""
-    return [(float(row.max()), int(row.argmax()) + 1) for row in group.metric("accuracy")]
+    best = [best_round(records) for records in group.records()]
+    return [(record.accuracy, record.round) for record in best]
 
 
 def paired_differences(group: Group, base: Group) -> tuple[list[int], list[float]]:
@@ -90,9 +91,12 @@ def reach_by_seed(group: Group, target: float) -> list[Reach | None]:
 
 
 def reach_target(records: Sequence[RoundRecord], target: float) -> Reach | None:
-    """Return when the target accuracy is first reached; None if it never is."""
+    """Return when the target accuracy is first reached; None if it never is.
+
+    A round that was evaluated without some sites does not count.
+    """
     for number, record in enumerate(records, 1):
-        if record.accuracy >= target:
+        if record.accuracy >= target and not absent_parties(record, records):
             return Reach(number, bytes_sent(records[:number]))
     return None
 

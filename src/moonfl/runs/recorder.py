@@ -20,7 +20,7 @@ from .files import append_line, write_atomically
 from .index import BEST, CHECKPOINT, FINAL, PARTITION, ROUNDS, SETTINGS, hash_file
 from .schema import RoundRecord, encode
 from .states import States
-from .stopping import selected_round
+from .stopping import best_round, selected_round
 from .tensor_files import save
 
 GLOBAL = "global"  # name of the model that all parties train
@@ -60,8 +60,11 @@ class Result:
 
     @property
     def best(self) -> RoundRecord:
-        """Return the first round with the highest test accuracy."""
-        return max(self.rounds, key=lambda record: record.accuracy)
+        """Return the first round with the highest test accuracy.
+
+        A round that was evaluated without some sites is not the best if others have more sites.
+        """
+        return best_round(self.rounds)
 
     @property
     def chosen(self) -> RoundRecord | None:
@@ -72,7 +75,7 @@ class Result:
         """Return the result as plain values, for JSON."""
         last = self.rounds[-1]
         values: dict[str, Any] = {"accuracy": self.accuracy}
-        for key in ("accuracy_std", "macro_f1", "balanced_accuracy", "sites"):
+        for key in ("accuracy_std", "macro_f1", "balanced_accuracy", "sites", "absent"):
             if key in last:
                 values[key] = last[key]
         values |= {"best_accuracy": self.best.accuracy, "best_round": self.best.round}

@@ -2,12 +2,15 @@
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from ..errors import DivergenceError, RunError
 from ..metrics import Score
 from ..types import Update
 from .schema import PartyRecord, RoundRecord
+
+T = TypeVar("T")
 
 
 def round_record(
@@ -28,24 +31,38 @@ def round_record(
     several = len(values) > 1
     accuracies = {name: score.accuracy for name, score in scores.items()}
     validations = [score.validation for score in values if score.validation is not None]
-    sites = None if several else values[0].sites
+    first = values[0]
+    validation = first.validation
     return RoundRecord(
         round=t + 1,
         accuracy=statistics.fmean(accuracies.values()),
         accuracy_std=statistics.pstdev(accuracies.values()) if several else None,
         accuracies=accuracies if several else None,
-        sites=None if sites is None else {str(i): hits for i, hits in sites.items()},
+        sites=None if several else by_key(first.sites),
+        absent=by_key(absent_parties(values)),
         loss=statistics.fmean(score.loss for score in values),
         macro_f1=statistics.fmean(score.macro_f1 for score in values),
         balanced_accuracy=statistics.fmean(score.balanced_accuracy for score in values),
         validation_accuracy=mean_or_none(score.accuracy for score in validations),
         validation_loss=mean_or_none(score.loss for score in validations),
+        validation_sites=None if several or validation is None else by_key(validation.sites),
+        validation_absent=by_key(absent_parties(validations)),
         bytes_down=sum_of("bytes_down", updates),
         bytes_up=sum_of("bytes_up", updates),
         cpu_seconds=sum_of("cpu_seconds", updates),
         seconds=seconds,
         parties=[party_record(update) for update in updates],
     )
+
+
+def absent_parties(scores: Iterable[Score]) -> dict[int, str]:
+    """Return the parties whose samples are missing in any of the scores, and why."""
+    return {i: reason for score in scores for i, reason in score.absent.items()}
+
+
+def by_key(values: Mapping[int, T] | None) -> dict[str, T] | None:
+    """Return values with the parties as JSON keys; None if there are none."""
+    return {str(i): values[i] for i in sorted(values)} if values else None
 
 
 def party_record(update: Update) -> PartyRecord:

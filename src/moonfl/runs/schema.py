@@ -92,11 +92,14 @@ class RoundRecord(Record):
     accuracy_std: Amount | None = None  # over the models, if there are several (SOLO)
     accuracies: dict[str, Share] | None = None  # of each model, if there are several
     sites: dict[PartyKey, Hits] | None = None  # by party, on the samples that it holds out
+    absent: dict[PartyKey, str] | None = None  # parties whose test samples are missing, and why
     loss: Loss | None = None
     macro_f1: Share | None = None
     balanced_accuracy: Share | None = None
     validation_accuracy: Share | None = None
     validation_loss: Loss | None = None
+    validation_sites: dict[PartyKey, Hits] | None = None  # over Flower sites
+    validation_absent: dict[PartyKey, str] | None = None
     bytes_down: Amount | None = None  # sums over the parties of the round
     bytes_up: Amount | None = None
     cpu_seconds: Amount | None = None
@@ -125,7 +128,7 @@ class SiteRecord(Record):
     sha256: Sha256  # hash of the site's data
     held_out: Count  # number of samples for evaluation
     validation: Count  # number of samples for selecting a round
-    features: list[str] = []  # column names of a table
+    features: list[Name] = []  # column names of a table
     moments: Moments | None = None
     secret: str | None = None  # proves that the site is this party; never stored
 

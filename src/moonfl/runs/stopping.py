@@ -1,21 +1,107 @@
-"""When a run is finished, and which round is selected: decided by the round records alone."""
+"""When a run is finished, and which round is best: decided by the round records alone.
 
-from collections.abc import Sequence
+Over Flower sites a round may be evaluated without some of them. Its accuracy is then that of other
+samples, often higher ones. Such a round is never preferred to one that more sites evaluated, and
+rounds are compared over the sites that both have.
+"""
 
-from .schema import RoundRecord
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from .schema import Hits, RoundRecord
+
+
+class Evaluation(NamedTuple):
+    """The accuracy of a round on the test or the validation samples."""
+
+    accuracy: float
+    sites: Mapping[str, Hits] | None  # by party; None if samples are not evaluated at sites
+
+    def lacks_sites_of(self, other: "Evaluation") -> bool:
+        """Return True if the other evaluation covers all sites of this one, and more."""
+        if self.sites is None or other.sites is None:
+            return False
+        return self.sites.keys() < other.sites.keys()
+
+    def is_comparable(self, best: "Evaluation") -> bool:
+        """Return True if this evaluation can improve on the best one, or fail to."""
+        if self.sites is None or best.sites is None:
+            return True
+        return not self.lacks_sites_of(best) and bool(self.sites.keys() & best.sites.keys())
+
+    def is_better(self, best: "Evaluation") -> bool:
+        """Return True if more sites evaluated, or the accuracy on the sites in common is higher."""
+        if best.lacks_sites_of(self):
+            return True
+        if not self.is_comparable(best):
+            return False
+        return self.accuracy_at(best.sites) > best.accuracy_at(self.sites)
+
+    def accuracy_at(self, sites: Mapping[str, Hits] | None) -> float:
+        """Return the accuracy on the samples of those of these sites that evaluated."""
+        if self.sites is None or sites is None or self.sites.keys() <= sites.keys():
+            return self.accuracy
+        hits = [self.sites[party] for party in self.sites if party in sites]
+        return sum(correct for correct, _ in hits) / sum(number for _, number in hits)
+
+
+def evaluation_of(record: RoundRecord) -> Evaluation:
+    """Return how a round was evaluated on the test samples."""
+    return Evaluation(record.accuracy, record.sites)
+
+
+def validation_of(record: RoundRecord) -> Evaluation | None:
+    """Return how a round was evaluated on the validation samples; None if it was not."""
+    if record.validation_accuracy is None:
+        return None
+    return Evaluation(record.validation_accuracy, record.validation_sites)
+
+
+def best_round(records: Sequence[RoundRecord]) -> RoundRecord:
+    """Return the first round with the highest test accuracy."""
+    best = records[0]
+    for record in records[1:]:
+        if evaluation_of(record).is_better(evaluation_of(best)):
+            best = record
+    return best
 
 
 def selected_round(records: Sequence[RoundRecord]) -> RoundRecord | None:
-    """Return the first round with the highest validation accuracy; None without validation."""
-    validated = [record for record in records if record.validation_accuracy is not None]
-    return max(validated, key=lambda record: record.validation_accuracy or 0.0, default=None)
+    """Return the first round with the highest validation accuracy; None without validation.
+
+    A further record either becomes the selected one or changes nothing: models are stored when
+    their round is selected.
+    """
+    selected: RoundRecord | None = None
+    best: Evaluation | None = None
+    for record in records:
+        evaluation = validation_of(record)
+        if evaluation is not None and (best is None or evaluation.is_better(best)):
+            selected, best = record, evaluation
+    return selected
 
 
 def is_finished(rounds: int, patience: int | None, records: Sequence[RoundRecord]) -> bool:
-    """Return True if all rounds are done or `patience` rounds brought no improvement."""
+    """Return True if all rounds are done or `patience` rounds brought no improvement.
+
+    A round that fewer sites evaluated than the best one does not count as one without improvement.
+    """
     if len(records) >= rounds:
         return True
-    best = selected_round(records)
-    if patience is None or best is None:
+    selected = selected_round(records)
+    if patience is None or selected is None:
         return False
-    return len(records) - best.round >= patience
+    best = validation_of(selected)
+    later = [validation_of(record) for record in records[selected.round :]]
+    return sum(best is None or e is None or e.is_comparable(best) for e in later) >= patience
+
+
+def absent_parties(record: RoundRecord, records: Sequence[RoundRecord]) -> list[int]:
+    """Return the parties whose test samples a round was evaluated without.
+
+    Records of version 0.1.0 do not name them: these are the parties that evaluated other rounds.
+    """
+    absent = set(record.absent or {})
+    if record.sites is not None:
+        absent |= {party for other in records for party in other.sites or {}} - record.sites.keys()
+    return sorted(map(int, absent))

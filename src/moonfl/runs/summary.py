@@ -2,6 +2,7 @@
 
 from .recorder import Result
 from .schema import RoundRecord
+from .stopping import absent_parties, evaluation_of
 
 
 def summarise_result(result: Result) -> str:
@@ -10,9 +11,11 @@ def summarise_result(result: Result) -> str:
     best = result.best
     std = "" if last.accuracy_std is None else f" ± {100 * last.accuracy_std:.1f} over parties"
     lines = [
-        f"accuracy {percent(last.accuracy)}{std} after round {last.round} "
-        f"(best {percent(best.accuracy)} in round {best.round}); results in {result.directory}"
+        f"accuracy {percent(last.accuracy)}{std} after round {last.round}{mark(result, last)} "
+        f"(best {percent(best.accuracy)} in round {best.round}{mark(result, best)}); "
+        f"results in {result.directory}"
     ]
+    lines += summarise_absences(result)
     if last.macro_f1 is not None and last.balanced_accuracy is not None:
         balanced = percent(last.balanced_accuracy)
         lines.append(f"macro-F1 {percent(last.macro_f1)}, balanced accuracy {balanced}")
@@ -23,12 +26,44 @@ def summarise_result(result: Result) -> str:
     return "\n".join(lines)
 
 
+def mark(result: Result, record: RoundRecord) -> str:
+    """Return the mark of a round that was evaluated without some sites; empty for others."""
+    parties = absent_parties(record, result.rounds)
+    if not parties:
+        return ""
+    return f", evaluated without {', '.join(party_name(i, result.names) for i in parties)}"
+
+
+def party_name(party: int, names: tuple[str, ...]) -> str:
+    """Return the name of a party, or its number."""
+    return names[party] if names else f"party {party}"
+
+
+def summarise_absences(result: Result) -> list[str]:
+    """Describe the rounds that were evaluated without some sites, and compare the last one."""
+    records = result.rounds
+    incomplete = [str(r.round) for r in records if absent_parties(r, records)]
+    if not incomplete:
+        return []
+    lines = [
+        f"rounds evaluated without all sites: {', '.join(incomplete)}; their accuracy is not that "
+        "of the other rounds' samples"
+    ]
+    last = evaluation_of(records[-1])
+    best = evaluation_of(result.best)
+    if last.lacks_sites_of(best) and last.sites:
+        lines.append(
+            f"on the sites that evaluated round {records[-1].round}, round {result.best.round} has "
+            f"{percent(best.accuracy_at(last.sites))}"
+        )
+    return lines
+
+
 def summarise_parties(sites: dict[str, tuple[int, int]], names: tuple[str, ...]) -> str:
     """Describe the range of the accuracies on the parties' held-out samples."""
     accuracies = []
     for party, (hits, samples) in sites.items():
-        name = names[int(party)] if names else f"party {party}"
-        accuracies.append((hits / samples, name))
+        accuracies.append((hits / samples, party_name(int(party), names)))
     low, worst = min(accuracies)
     high, best = max(accuracies)
     return (
