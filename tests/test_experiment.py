@@ -61,7 +61,10 @@ def test_another_algorithm_has_its_own_defaults() -> None:
     [
         ("roundz=3", "unknown key 'roundz'; did you mean rounds"),
         ("mo=3", "unknown key 'mo'"),
-        ("alpha=1", "alpha belongs to algorithm=feddyn, and this experiment has algorithm=moon"),
+        (
+            "alpha=1",
+            "alpha belongs to algorithm=feddyn or fedrs, and this experiment has algorithm=moon",
+        ),
         ("server.momentun=0.9", "unknown key 'server.momentun'"),
         ("algorithm=moom", "unknown algorithm 'moom'; did you mean moon"),
         ("server=adm", "unknown server 'adm'; did you mean adam"),

@@ -7,7 +7,7 @@ import moonfl
 
 LAYERS = [
     {"errors", "numerics", "overview", "registry", "seeds", "settings", "tree", "types"}
-    | {"runs.index", "runs.schema"},
+    | {"data.locations", "runs.index", "runs.schema"},
     {"kernels"},
     {"algorithms", "data", "models", "server_optimizers"},
     {"aggregation", "components", "experiment", "metrics", "presets", "trained_model"},

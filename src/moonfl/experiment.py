@@ -509,8 +509,6 @@ def parse_changes(changes: list[str]) -> dict[str, str]:
 def find_path(key: str, values: dict[str, Any]) -> tuple[str, ...]:
     """Return where the setting that an override names is in the values of an experiment."""
     own = settings.names(Experiment)
-    if key in own:
-        return (key,)
     paths: dict[str, list[tuple[str, ...]]] = {}
     for kind in COMPONENTS:
         paths |= setting_paths(kind, values[kind])
@@ -519,6 +517,8 @@ def find_path(key: str, values: dict[str, Any]) -> tuple[str, ...]:
             f"algorithm={values['algorithm']['name']} has a setting {name}, "
             "which every experiment has; rename it"
         )
+    if key in own:
+        return (key,)
     if key not in paths:
         raise unknown_key(key, values, [*own, *paths])
     if len(paths[key]) > 1:

@@ -199,8 +199,11 @@ def test_token_ids_and_image_folders_are_refused(tmp_path: Path) -> None:
 def test_signals_can_be_shifted(tmp_path: Path) -> None:
     write_user_data(tmp_path)
     words = ["column=person", "shift=noise", f"data_dir={tmp_path / 'motion.npz'}"]
-    task = make_task(override(Experiment(dataset="npz", model="cnn1d"), words))
-    assert task.parties[0].x.dtype == torch.float32
+    exp = override(Experiment(dataset="npz", model="cnn1d"), words)
+    shifted = make_task(exp).parties[0].x
+    original = make_task(replace(exp, shift=None)).parties[0].x
+    assert shifted.dtype == original.dtype
+    assert not torch.equal(shifted, original)
 
 
 def test_an_experiment_without_shift_has_the_fingerprint_of_the_previous_version() -> None:

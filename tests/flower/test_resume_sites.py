@@ -22,6 +22,7 @@ from helpers.flower_deployment import (
     run_simulated,
 )
 from helpers.flower_grid import InProcessGrid, unpack
+from helpers.run_files import remove_hashes
 from moonfl import InputError, RunError
 from moonfl.data.npz import write_npz
 from moonfl.runs.index import PARTITION
@@ -117,6 +118,7 @@ def test_a_run_of_an_earlier_version_can_be_resumed(deployment: Deployment) -> N
         site["validation"] = 0
         site.pop("features", None)
     path.write_text(json.dumps(record))
+    remove_hashes(deployment.out)
     deployment.grid.intercept = lambda request, reply: reply
     assert same(deployment.serve(resume=True).models, moonfl.run(MOON3, workers=1).models)
 

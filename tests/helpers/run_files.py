@@ -1,4 +1,4 @@
-"""Write run directories with plausible values, without training."""
+"""Write run directories with plausible values, without training, and edit those of runs."""
 
 import json
 import math
@@ -207,3 +207,11 @@ def comparison(folder: Path, rounds: int = 30, **settings: Any) -> Path:
             make_run(folder / f"{algorithm}-{seed}", algorithm, seed, rounds, **settings)
     make_run(folder / "solo-0", "solo", 0, **settings)
     return folder
+
+
+def remove_hashes(run: Path) -> None:
+    """Remove the hashes of a run's files from its checkpoints, as in runs of version 0.1."""
+    for path in (run / "checkpoint").glob("round-*.json"):
+        index = json.loads(path.read_text())
+        index.pop("files", None)
+        path.write_text(json.dumps(index))

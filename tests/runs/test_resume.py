@@ -26,6 +26,7 @@ from helpers.equality import same
 from helpers.interruption import StopError, results_of, stop_after
 from helpers.problems import gaussians, interruptible, with_algorithm
 from helpers.processes import start as start_command
+from helpers.run_files import remove_hashes
 from moonfl.algorithms import ALGORITHMS, MOON
 from moonfl.cli import main
 from moonfl.errors import DivergenceError
@@ -400,8 +401,10 @@ def test_a_run_that_cannot_be_resumed_gets_a_clear_message(
     check(lambda d: (d / "rounds.jsonl").write_text(""), "rounds.jsonl is damaged")
     check(lambda d: (d / "partition.json").unlink(), "partition.json")
     check(lambda d: change_json(d / "partition.json", sha256="other"), "partition.json is damaged")
-    check(lambda d: os.mkfifo(make_room(d / "rounds.jsonl")), "is not a regular file")
-    check(lambda d: make_room(d / "experiment.toml").symlink_to("/dev/zero"), "not a regular file")
+    check(lambda d: os.mkfifo(make_room(d / "rounds.jsonl")), "it is a pipe or device, not a file")
+    check(
+        lambda d: make_room(d / "experiment.toml").symlink_to("/dev/zero"), "it is a pipe or device"
+    )
     for index in (tmp_path / "run" / "checkpoint").glob("round-*.json"):
         change_json(index, files={})  # as in a run of version 0.1
     check(
@@ -474,6 +477,7 @@ def test_another_version_is_reported_and_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start(QUICK, tmp_path / "run", 2)
+    remove_hashes(tmp_path / "run")
     path = tmp_path / "run" / "experiment.toml"
     path.write_text(path.read_text().replace(f'torch = "{torch.__version__}"', 'torch = "1.0"'))
     moonfl.resume(tmp_path / "run", workers=1)

@@ -17,9 +17,9 @@ from .base import Algorithm
 
 def not_true(logits: Tensor, y: Tensor) -> Tensor:
     """Return the logits without the one of the true class, [B, classes - 1]."""
-    classes = torch.arange(logits.shape[1], device=y.device)
-    others = classes != y[:, None]  # [B, classes]
-    return logits[others].view(len(y), -1)
+    column = torch.arange(logits.shape[1] - 1, device=y.device)
+    others = column + (column >= y[:, None])  # [B, classes - 1], skips y
+    return logits.gather(1, others)
 
 
 def not_true_distillation(logits: Tensor, logits_glob: Tensor, y: Tensor, tau: float) -> Tensor:

@@ -38,12 +38,13 @@ class QFedAvg(Algorithm):
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
         if self.q == 0:
             return {}, {}
-        total = 0.0
+        losses = []  # sums over the samples of a batch
         samples = 0
         for output, batch in party.outputs(party.global_model):
-            total += float(party.supervised(output.logits, batch).detach()) * len(batch.y)
+            mean = party.supervised(output.logits, batch).detach()
+            losses.append(mean.double() * len(batch.y))
             samples += len(batch.y)
-        loss = torch.tensor([total / samples], dtype=torch.float64)
+        loss = torch.stack(losses).cpu().sum(dim=0, keepdim=True) / samples
         smoothness = torch.tensor([(1 - party.momentum) / party.lr], dtype=torch.float64)
         return {}, {"fairness": {"F": loss, "L": smoothness}}
 

@@ -15,12 +15,12 @@ torch: reports must start fast.
 import hashlib
 import json
 import re
-import stat
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..data.locations import check_file
 from ..errors import InputError
 from .schema import CheckpointIndex, Versioned, decode
 
@@ -134,7 +134,7 @@ def _first_round(key: Any) -> int:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    check_regular(path)
+    check_file(path)
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -144,18 +144,8 @@ def sha256(path: Path) -> str:
 
 def read_file(path: Path) -> bytes:
     """Return the content of a file."""
-    check_regular(path)
+    check_file(path)
     try:
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def check_regular(path: Path) -> None:
-    """Refuse devices and pipes, which an archive may contain: reading one may never end."""
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a folder is an error
-        raise InputError(f"{path} cannot be read: it is not a regular file")
