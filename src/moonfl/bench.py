@@ -24,7 +24,6 @@ from torch import nn
 
 from . import seeds
 from .algorithms import MOON, FedAvg
-from .algorithms.moon import model_contrastive
 from .data.base import Dataset, Examples
 from .data.cifar import CIFAR10, CIFAR10_CLASSES
 from .data.datasets import DATASETS, load
@@ -34,6 +33,7 @@ from .errors import InputError, RunError
 from .experiment import Experiment
 from .federation import aggregate, init_server, sample_parties
 from .kernels import library
+from .kernels.contrast import model_contrastive
 from .kernels.convpool import ConvReluPool
 from .local import Workbench, sgd_step
 from .models.base import Model, with_memory_format

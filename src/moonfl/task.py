@@ -38,7 +38,6 @@ from .experiment import HOLDOUT, Experiment
 from .metrics import Score, Tally, score, tally, total
 from .models.base import (
     STATISTICS,
-    Model,
     Standardise,
     has_batch_norm,
     is_batch_norm,
@@ -535,9 +534,9 @@ class ModelBuilder:
             dtype=self.dtype,
             standardise=standardise,
         )
+        # The layout decides which elements torch's SGD rounds once and which twice: published runs
+        # depend on it.
         network = with_dense_parameters(network.to(self.device))
-        if isinstance(network, Model) and network.native_chain is not None:
-            return network  # native code reads contiguous weights
         return with_memory_format(network, torch.channels_last)
 
 

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.problems import TINY, gaussians, make_party, with_algorithm
-from moonfl.algorithms.moon import MOON, model_contrastive
+from moonfl.algorithms.moon import MOON
 from moonfl.engines.embedded import Embedded
 from moonfl.federation import init_server
+from moonfl.kernels.contrast import model_contrastive
 from moonfl.local import Workbench
 from moonfl.types import Batch, Output
 

@@ -1,4 +1,4 @@
-"""MOON's contrastive loss in native code, as one node in torch's graph.
+"""MOON's contrastive loss, in native code as one node in torch's graph, or in torch.
 
 Forward: the cosines of z and every other representation in native code, then torch's cross-entropy
 of cosines / tau with the first of them as the label. Sums are added in the order of torch, so that
@@ -20,6 +20,20 @@ from .library import library
 WIDTHS = range(8, 512, 4)  # of z: torch adds other sums in another order
 MOST_OTHERS = 4  # the same for the sum over these
 aten = torch.ops.aten
+
+
+def model_contrastive(z: Tensor, z_glob: Tensor, z_prev: list[Tensor], tau: float) -> Tensor:
+    """Return Eq. 3 of MOON, -log(e^{p/tau} / (e^{p/tau} + sum e^{n/tau})), averaged over the batch.
+
+    p = cos(z, z_glob), n = cos(z, z_prev) for each previous model; all z are [B, D]. The loss is 0
+    without negatives.
+    """
+    loss = contrast(z, [z_glob, *z_prev], tau)
+    if loss is not None:
+        return loss
+    others = torch.stack([z_glob, *z_prev], dim=1)  # [B, 1 + k, D], the positive pair first
+    logits = F.cosine_similarity(z[:, None], others, dim=2) / tau  # [B, 1 + k]
+    return F.cross_entropy(logits, logits.new_zeros(len(z), dtype=torch.long))
 
 
 def contrast(z: Tensor, others: Sequence[Tensor], tau: float) -> Tensor | None:
