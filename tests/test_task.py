@@ -164,3 +164,15 @@ def test_a_device_is_checked_when_training_starts() -> None:
     exp = Experiment(device="tpu")  # exists on other machines only
     with pytest.raises(InputError, match="device=tpu is not available"):
         make_task(exp)
+
+
+def test_convolutions_keep_the_memory_layout_of_published_runs(tmp_path: Path) -> None:
+    """The layout decides which elements torch's SGD rounds once and which twice."""
+    write_cifar10(tmp_path)
+    exp = Experiment(dataset="cifar10", data_dir=str(tmp_path), parties=2, min_samples=1)
+    task = make_task(exp)
+    model = Workbench(task.build).module({**task.init_model(0)[0]})
+    kernels = [p for p in model.parameters() if p.dim() == 4]
+    assert len(kernels) == 2
+    assert all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in kernels)
+    assert not any(kernel.is_contiguous() for kernel in kernels)
