@@ -1,4 +1,4 @@
-"""FedLC: its loss compared with the formula of the paper."""
+"""FedLC: its loss compared with its formula, which includes the true class in the sum."""
 
 import math
 
@@ -41,6 +41,12 @@ def test_the_formula(counts: list[int]) -> None:
     logits = random_logits()
     loss = loss_of(FedLC(tau=0.7), logits, counts)
     assert float(loss) == pytest.approx(formula(logits, counts, 0.7), rel=1e-5)
+
+
+def test_the_loss_has_a_lower_bound() -> None:
+    """Without the true class in the sum the loss would fall with the true logit forever."""
+    logits = 1000 * F.one_hot(Y, 3).float()
+    assert float(loss_of(FedLC(), logits, [81, 1, 16])) == 0
 
 
 def test_equal_counts_have_no_effect() -> None:

@@ -19,10 +19,13 @@ class FedLC(Algorithm):
     """l = l_sup of the logits f_c - tau n_c^(-1/4), where n_c is the party's count of class c.
 
     A class that the party does not have (n_c = 0) drops out of its softmax: the limit of the
-    formula.
+    formula. The true class is in the sum of the softmax; the paper leaves it out, and the loss then
+    has no lower bound.
     """
 
-    choice: ClassVar[str] = "classes that a party does not have are left out of its softmax"
+    choice: ClassVar[str] = (
+        "the softmax includes the true class, and leaves out classes that a party does not have"
+    )
 
     tau: float = setting(1.0, "scale of the margins; 0 is FedAvg", low=0)
 
