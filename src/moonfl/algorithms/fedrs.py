@@ -5,6 +5,7 @@ KDD 2021. https://doi.org/10.1145/3447548.3467254
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -15,7 +16,13 @@ from .base import Algorithm
 
 @dataclass(frozen=True)
 class FedRS(Algorithm):
-    """l = l_sup of the logits a_c f_c; a_c is alpha for classes that the party lacks, else 1."""
+    """l = l_sup of the logits a_c f_c; a_c is alpha for classes that the party lacks, else 1.
+
+    The authors' published code has a_c = alpha + (1 - alpha) n_c / max n instead, where n_c is the
+    party's count of class c.
+    """
+
+    choice: ClassVar[str] = "a class that a party has is not restricted, however rare it is"
 
     alpha: float = setting(
         0.5, "scale of the logits of missing classes; 1 is FedAvg", low=0, high=1
