@@ -27,7 +27,8 @@ def squared_distance(a: Params, b: Params) -> Tensor:
 class FedExP(Algorithm):
     """w^{t+1} = w^t + eta d with d = sum p_i d_i, d_i = w_i - w^t and p_i = |D^i|/|D|.
 
-    eta = max(1, sum p_i ||d_i||^2 / (2 (||d||^2 + epsilon))).
+    eta = max(1, sum p_i ||d_i||^2 / (2 (||d||^2 + epsilon))). The authors' code multiplies epsilon
+    by the number of parties in the round and lets it decay; here it is a constant.
     """
 
     choice: ClassVar[str] = "the newest model is evaluated, not the mean of the last two"
