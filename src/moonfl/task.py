@@ -178,8 +178,9 @@ class Task:
             if count > 0:
                 notify(
                     f"moonfl: {count} of {len(self.held_out[name].y)} {name} samples are identical "
-                    "to training samples, so accuracy may be too high; holdout_by=COLUMN (groups= "
-                    "in moonfl.federate) keeps samples that belong together on one side"
+                    "to training samples, so accuracy may be too high; remove them from a test set "
+                    "of your own, or hold out whole groups with holdout_by=COLUMN (groups= in "
+                    "moonfl.federate)"
                 )
 
     def partition_record(self) -> PartitionRecord:

@@ -635,3 +635,16 @@ def test_a_classifier_that_gets_a_head_prints_a_warning(capsys: pytest.CaptureFi
     assert "returns 3 values per sample, one per class" in capsys.readouterr().err
     moonfl.federate(nn.Linear(5, 8), PARTIES, rounds=1, epochs=1, workers=1)
     assert capsys.readouterr().err == ""
+
+
+def test_a_model_that_does_not_fit_float32_samples_is_named() -> None:
+    """It was built under torch.set_default_dtype(float64), or with torch.device("meta")."""
+    x, y = np.random.default_rng(0).normal(size=(40, 5)), np.arange(40) % 2
+    parties = {"a": (x[:20], y[:20]), "b": (x[20:], y[20:])}
+    double = nn.Linear(5, 4).double()
+    with pytest.raises(InputError, match=r"float64 parameters \('weight'\).*call model.float\(\)"):
+        moonfl.federate(double, parties, rounds=1)
+    with torch.device("meta"):
+        empty = nn.Linear(5, 4)
+    with pytest.raises(InputError, match="'weight' is on the meta device and has no values"):
+        moonfl.federate(empty, parties, rounds=1)

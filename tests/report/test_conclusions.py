@@ -32,6 +32,7 @@ from moonfl.report.groups import Group, group_runs
 from moonfl.report.headlines import headlines
 from moonfl.report.result_tables import difference_table
 from moonfl.report.runs import load_runs
+from moonfl.report.statistics import target_accuracies
 
 CLAIMS = (Verdict.BETTER, Verdict.WORSE)
 Floats = NDArray[np.float64]
@@ -456,3 +457,18 @@ def test_the_report_draws_the_differences(tmp_path: Path) -> None:
 
 def test_level_and_power_are_those_of_the_texts() -> None:
     assert (conclusions.LEVEL, conclusions.POWER) == (0.05, 0.8)
+
+
+def test_a_final_round_without_all_sites_is_not_compared(tmp_path: Path) -> None:
+    """Its accuracy covers other samples, and it is no target for others either."""
+    make_runs(tmp_path, "moon", [0.70, 0.71])
+    for path in make_runs(tmp_path, "fedavg", [0.9, 0.91]):
+        records = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+        records[-1]["absent"] = {"2": "did not answer"}
+        (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (text,) = verdicts(tmp_path).values()
+    assert "no verdict: the final round of FedAvg" in text
+    assert "without all sites" in text
+    assert target_accuracies(groups_of(tmp_path), None) == {"CIFAR-10": pytest.approx(0.1)}
+    table = difference_table(groups_of(tmp_path))
+    assert table is None or "-20" not in str(table.cells())

@@ -118,8 +118,9 @@ def read_table(path: Path, reading: Reading) -> Table:
     if not table.rows:
         raise InputError(f"{path} has no rows below its header")
     if reading.label not in table.header:
-        hint = "set the column of the classes with label=NAME"
-        raise unknown(f"column of {path}", reading.label, table.header, hint)
+        hint = "; set the column of the classes with label=NAME"
+        error = unknown(f"column of {path}", reading.label, table.header)
+        raise InputError(f"{error}{hint}")
     for name in reading.ignore:
         if name not in table.header:
             raise unknown(f"column of {path}", name, table.header)
@@ -242,7 +243,7 @@ def _wrong_cell(table: Table, row: int, features: list[str], cells: list[str]) -
     wrong = [k for k, text in enumerate(cells) if not _is_number(text)]
     name = features[wrong[0]]
     text = cells[wrong[0]].strip()
-    problem = f"'{text}', not a number that a float can hold" if text else "empty"
+    problem = f"'{text}', not a finite decimal number" if text else "empty"
     return InputError(
         f"{table.path}, line {table.lines[row]}: column '{name}' is {problem}; correct it, "
         f"or leave the column out with ignore={name}"

@@ -7,7 +7,7 @@ import torch
 from ..data.base import Dataset
 from ..data.datasets import load, preparation_of
 from ..data.locations import directory
-from ..errors import InputError, notify, quoted
+from ..errors import InputError, notify
 from ..experiment import CUSTOM_MODEL, Experiment
 from ..runs import checkpoint
 from ..runs.directory import read_experiment, read_partition, read_rounds
@@ -37,8 +37,8 @@ def from_directory(
     saved = checkpoint.read(run / CHECKPOINT, exp)
     if saved is None:
         raise InputError(
-            f"{run} has no checkpoint, because no round is finished; "
-            f"`moonfl resume {quoted(run)}` continues the run"
+            f"{run} has no checkpoint, which holds the model: no round is finished, or the folder "
+            f"{CHECKPOINT} was removed"
         )
     records = read_rounds(run, saved.rounds)
     models: State

@@ -18,7 +18,7 @@ def describe_columns(ours: Sequence[str], theirs: Sequence[str], other: str = "t
         parts.append(f"it lacks {list_columns(missing)}, which {other} has")
     if additional:
         parts.append(f"it has {list_columns(additional)}, which {other} lacks")
-    return " and ".join(parts)
+    return ", and ".join(parts)
 
 
 def list_columns(names: list[str]) -> str:

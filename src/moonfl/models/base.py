@@ -120,6 +120,21 @@ def standardises(model: nn.Module) -> bool:
     return any(isinstance(module, Standardise) for module in model.modules())
 
 
+def check_tensors(module: nn.Module) -> None:
+    """Refuse parameters of a custom module that do not fit samples in float32 on the CPU."""
+    for name, param in module.named_parameters():
+        if param.dtype == torch.float64:
+            raise InputError(
+                f"the model has float64 parameters ('{name}'), and moonfl trains in float32; "
+                "call model.float() first"
+            )
+        if param.is_meta:
+            raise InputError(
+                f"the model's parameter '{name}' is on the meta device and has no values; build "
+                "the model on the CPU"
+            )
+
+
 @torch.no_grad()
 def probe(
     module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, classes: int
@@ -135,6 +150,7 @@ def probe(
     except InputError:
         raise
     except Exception as error:  # a custom module may raise anything
+        check_tensors(module)
         reason = first_line(error)
         raise InputError(
             f"the model does not accept samples of shape {list(shape)}: {reason}"

@@ -78,7 +78,13 @@ def compare_with_fedavg(groups: list[Group]) -> list[Comparison]:
 
 
 def pair(group: Group, base: Group) -> Pairing:
-    """Return the differences of the common seeds, and why they support no verdict, if so."""
+    """Return the differences of the common seeds, and why they support no verdict, if so.
+
+    Accuracies on the samples of different sites have no difference.
+    """
+    incomplete = [problem for problem in map(absence, (group, base)) if problem]
+    if incomplete:
+        return Pairing((), incomplete[0])
     seeds, differences = paired_differences(group, base)
     problems = [problem for problem in map(run_problem, (group, base)) if problem]
     ours = {run.seed: run for run in group.runs}
@@ -89,6 +95,13 @@ def pair(group: Group, base: Group) -> Pairing:
         if not same_data(ours[seed], theirs[seed])
     ]
     return Pairing(tuple(differences), problems[0] if problems else "")
+
+
+def absence(group: Group) -> str:
+    """Return which group has a final round that was evaluated without all sites; or nothing."""
+    if any(run.rounds[-1].round in run.absences() for run in group.runs):
+        return f"the final round of {group.label} was evaluated without all sites"
+    return ""
 
 
 def run_problem(group: Group) -> str:

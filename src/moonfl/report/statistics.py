@@ -122,7 +122,8 @@ def target_accuracies(groups: list[Group], target: float | None) -> dict[str, fl
     """Return the target accuracy of each dataset.
 
     Without a `target` it is the final accuracy of FedAvg, of the longest group if there are
-    several; without FedAvg it is the lowest final accuracy.
+    several; without FedAvg it is the lowest final accuracy. Rounds that were evaluated without all
+    sites do not count.
     """
     targets: dict[str, float] = {}
     for dataset in dict.fromkeys(group.dataset for group in groups):
@@ -132,10 +133,23 @@ def target_accuracies(groups: list[Group], target: float | None) -> dict[str, fl
             targets[dataset] = target
         elif fedavg:
             longest = max(fedavg, key=lambda group: group.length)
-            targets[dataset] = final_accuracy(longest).mean
+            targets[dataset] = complete_accuracy(longest)
         else:
-            targets[dataset] = min(final_accuracy(group).mean for group in members)
+            targets[dataset] = min(map(complete_accuracy, members))
     return targets
+
+
+def complete_accuracy(group: Group) -> float:
+    """Return the mean over seeds of the accuracy in the last round that all sites evaluated.
+
+    A run without such a round counts with its last one.
+    """
+    accuracies = []
+    for run, records in zip(group.runs, group.records(), strict=True):
+        absences = run.absences()
+        complete = [record for record in records if record.round not in absences]
+        accuracies.append((complete or records)[-1].accuracy)
+    return float(np.mean(accuracies))
 
 
 def party_metric(group: Group, name: str) -> dict[int, float]:
