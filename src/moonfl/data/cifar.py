@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from .augment import Preparation
 from .base import Dataset, Examples
 from .locations import check_file
@@ -83,7 +83,8 @@ def read_pickle(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except Exception as error:  # a damaged pickle raises nearly anything
         raise InputError(
-            f"{path} is not a CIFAR file ({error}); download it again with `moonfl data get`"
+            f"{path} is not a CIFAR file ({first_line(error)}); download it again with "
+            "`moonfl data get`"
         ) from None
 
 

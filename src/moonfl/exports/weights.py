@@ -10,6 +10,7 @@ from safetensors.torch import save
 
 from .. import tree
 from ..data.augment import Preparation
+from ..data.locations import check_file
 from ..errors import InputError
 from ..experiment import CUSTOM_MODEL, Experiment, to_dict
 from ..models.encoders import ModelSource
@@ -96,6 +97,8 @@ def load_model(path: str | Path, model: ModelSource | None = None) -> TrainedMod
 def read(path: Path) -> tuple[Header, Params]:
     """Read the header and the tensors of a file."""
     try:
+        if path.exists():
+            check_file(path)
         with safetensors.safe_open(path, "pt") as file:
             header = decode(file.metadata()[KEY], Header, "its header")
             names = file.keys()
@@ -116,9 +119,10 @@ def damaged_file_error(path: Path, reason: str) -> InputError:
 def is_export(path: Path) -> bool:
     """Return True if the file was written by an export."""
     try:
+        check_file(path)
         with safetensors.safe_open(path, "pt") as file:
             return KEY in (file.metadata() or {})
-    except (OSError, safetensors.SafetensorError):
+    except (InputError, OSError, safetensors.SafetensorError):
         return False
 
 
