@@ -5,6 +5,7 @@ per sample, such as the person it comes from.
 """
 
 import math
+import sys
 import zipfile
 from pathlib import Path
 
@@ -172,6 +173,8 @@ def _load_array(path: Path, content: NpzFile, name: str) -> Array:
     """Load one array; refuse Python objects without numpy's advice to unpickle them."""
     try:
         return _decode_strings(np.asarray(content[name]))
+    except InputError as error:
+        raise InputError(f"{path}: '{name}' is damaged: {error}") from None
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise
@@ -205,7 +208,15 @@ def _format_hint(path: Path) -> str:
 
 
 def _decode_strings(values: Array) -> Array:
-    """Decode byte strings as UTF-8 with escapes for invalid bytes; leave other arrays alone."""
+    """Decode byte strings as UTF-8 with escapes for invalid bytes; leave other arrays alone.
+
+    Strings with numbers that are no characters, which end in a SystemError of numpy, are refused.
+    """
+    if values.dtype.kind == "U":
+        native = values.astype(values.dtype.newbyteorder("="), copy=False)
+        codes = np.frombuffer(native.tobytes(), np.uint32)
+        if codes.max(initial=0) > sys.maxunicode:
+            raise InputError("it has strings with numbers that are no characters of Unicode")
     if values.dtype.kind != "S":
         return values
     return np.char.decode(values.astype(np.bytes_), "utf-8", "backslashreplace")
