@@ -1,6 +1,7 @@
 # make demo: MOON, FedAvg and training without federation on the same parties, with a report.
 # make test: the whole suite.   make lint: style and types.
 # make test-flower: real Flower processes on loopback, and Ray.
+# make test-hostile: damaged and malicious inputs of every reader, in limited processes.
 # make test-report: reports in a browser (installs Debian's chromium where there is none).
 # make docs: the documentation into site/, read offline.   make pictures: draw its pictures again.
 # make results: docs/results.md, and the tables in other pages, from the runs in results/.
@@ -11,7 +12,7 @@ VENV ?= .venv
 EXTRAS ?= dev
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-flower test-report lint docs pictures results overview sanitize clean
+.PHONY: demo test test-flower test-hostile test-report lint docs pictures results overview sanitize clean
 
 demo: $(if $(wildcard $(VENV)/installed),$(VENV)/installed,$(VENV)/installed-demo)
 	$(BIN)/python examples/demo.py
@@ -21,6 +22,9 @@ test: $(VENV)/installed
 
 test-flower: $(VENV)/installed
 	$(BIN)/pytest -m flower
+
+test-hostile: $(VENV)/installed
+	$(BIN)/pytest -m hostile tests/hostile --numprocesses auto --dist worksteal
 
 test-report: $(VENV)/installed
 	$(BIN)/python -c 'import selenium' 2>/dev/null || \

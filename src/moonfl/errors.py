@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 
 MAX_NAMES = 100  # allowed names that an error lists
+MAX_START, MAX_END = 4000, 900  # characters that are shown of a longer message
 
 
 class InputError(ValueError):
@@ -86,12 +87,20 @@ def printable(text: str) -> str:
     )
 
 
-def notify(message: str) -> None:
-    """Print a message to stderr. A closed stderr is ignored, so that it never stops a run.
+def displayed(message: str) -> str:
+    """Return a message as it is shown.
 
-    A message may quote a name or a cell, so characters that control a terminal are escaped.
+    It may quote a name or a cell, so characters that control a terminal are escaped, and the middle
+    of a very long message is left out.
     """
+    if len(message) > MAX_START + MAX_END:
+        message = f"{message[:MAX_START]} ... {message[-MAX_END:]}"
+    return printable(message)
+
+
+def notify(message: str) -> None:
+    """Print a message to stderr. A closed stderr is ignored, so that it never stops a run."""
     if sys.stderr is None:  # Python was started without it
         return
     with contextlib.suppress(OSError, ValueError):  # a closed pipe, terminal or stream
-        print(printable(message), file=sys.stderr, flush=True)
+        print(displayed(message), file=sys.stderr, flush=True)

@@ -10,8 +10,10 @@ import torch
 from scipy.io import savemat
 
 import moonfl
+from moonfl.data import compression
 from moonfl.data.base import Reading
 from moonfl.data.datasets import load
+from moonfl.data.matlab import read_arrays
 from moonfl.data.mnist import EMNIST_CLASSES, IDX_FILES, emnist_files
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment
@@ -148,6 +150,37 @@ def test_damaged_svhn(tmp_path: Path) -> None:
     path.write_bytes(b"MATLAB?" * 100)
     with pytest.raises(InputError, match="is not a MATLAB file"):
         load("svhn", tmp_path)
+
+
+def test_a_matlab_file_that_crashed_scipy(tmp_path: Path) -> None:
+    """One byte, in the type of the values, was enough to end the process."""
+    write_svhn(tmp_path / "svhn")
+    path = tmp_path / "svhn" / "train_32x32.mat"
+    images = np.zeros((32, 32, 3, 2), np.uint8)
+    savemat(path, {"X": images, "y": np.ones((2, 1), np.uint8)})
+    content = bytearray(path.read_bytes())
+    content[185] = 255
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"is not a MATLAB file .*unknown type"):
+        load("svhn", tmp_path)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "u4", "i8", "f4", "f8"])
+def test_matlab_arrays_are_those_of_scipy(compressed: bool, dtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.mat"
+    arrays = {"X": np.arange(24).reshape(2, 3, 4).astype(dtype), "y": np.ones((1, 1), dtype)}
+    savemat(path, arrays, do_compression=compressed)
+    for name, values in read_arrays(path.read_bytes()).items():
+        assert values.dtype == arrays[name].dtype
+        assert np.array_equal(values, arrays[name])
+
+
+def test_a_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "MAX_BYTES", 1000)
+    write_idx(tmp_path / "mnist", pack=gzip.compress, suffix=".gz")
+    with pytest.raises(InputError, match="more than 1,000 bytes after decompression"):
+        load("mnist", tmp_path)
 
 
 def test_a_run_on_images_of_mnist(tmp_path: Path) -> None:

@@ -73,12 +73,12 @@ def drop_output() -> None:
 
 
 def fail(message: str, status: int) -> int:
-    """Print the message on stderr and return the status."""
+    """Print the message on one line of stderr, whatever it quotes, and return the status."""
     try:
         flush()
     except OSError:
         drop_output()
-    notify(f"moonfl: {message}")
+    notify(f"moonfl: {' '.join(message.splitlines())}")
     return status
 
 

@@ -5,13 +5,15 @@ Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. https:/
 
 import io
 import pickle
+import pickletools
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from .augment import Preparation
 from .base import Dataset, Examples
 from .locations import check_file
@@ -50,14 +52,19 @@ def latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
+def empty_array(kind: object, shape: object, dtype: object) -> NDArray[np.generic]:
+    """Stand in for numpy's _reconstruct; the state that follows has shape, dtype and values."""
+    return np.empty(0, dtype=np.uint8)
+
+
 class PlainUnpickler(pickle.Unpickler):
     """An unpickler for arrays and plain containers only, so that a file cannot run code."""
 
     ALLOWED: ClassVar = {
-        ("numpy.core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
-        ("numpy._core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
+        ("numpy.core.multiarray", "_reconstruct"): empty_array,
+        ("numpy._core.multiarray", "_reconstruct"): empty_array,
         ("_codecs", "encode"): latin1,
-        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "ndarray"): "ndarray",  # an argument only: calling it could fill the memory
         ("numpy", "dtype"): np.dtype,
     }
 
@@ -77,14 +84,24 @@ def read_pickle(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is missing; download it with `moonfl data get`")
     check_file(path)
     try:
-        content = PlainUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        data = path.read_bytes()
+        _check_memo(data)
+        content = PlainUnpickler(io.BytesIO(data), encoding="bytes").load()
         return {_text(key): value for key, value in content.items()}
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except Exception as error:  # a damaged pickle raises nearly anything
         raise InputError(
-            f"{path} is not a CIFAR file ({error}); download it again with `moonfl data get`"
+            f"{path} is not a CIFAR file ({first_line(error)}); download it again with "
+            "`moonfl data get`"
         ) from None
+
+
+def _check_memo(data: bytes) -> None:
+    """Refuse a pickle that stores an object under a huge number, for which memory is reserved."""
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name.endswith("PUT") and int(argument or 0) > len(data):
+            raise pickle.UnpicklingError(f"it stores an object under the number {argument}")
 
 
 def _text(value: object) -> str:

@@ -1,15 +1,14 @@
 """IDX files, the format of MNIST: a header with the shape, then bytes; plain or gzipped."""
 
-import gzip
 import math
-import zlib
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .locations import find_file
+from .compression import gunzip
+from .locations import check_file, find_file
 
 UNSIGNED_BYTE = 8  # the code of the type in the header
 GZIP = b"\x1f\x8b"  # the first bytes of a gzipped file
@@ -38,10 +37,11 @@ def read_idx(folder: Path, name: str, dimensions: int) -> NDArray[np.uint8]:
 
 def _read(path: Path) -> bytes:
     """Read a file and decompress it if it is gzipped, whatever its name."""
+    check_file(path)
     try:
         content = path.read_bytes()
-        return gzip.decompress(content) if content.startswith(GZIP) else content
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        return gunzip(content) if content.startswith(GZIP) else content
+    except ValueError as error:
         raise InputError(f"{path} is damaged ({error}); download it again") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None

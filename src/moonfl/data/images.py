@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import DataError, InputError
+from ..errors import DataError, InputError, first_line
 from .locations import check_file
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _opened(path: Path) -> Iterator["ImageFile.ImageFile"]:
             f"{', '.join(FORMATS)}"
         ) from None
     except Exception as error:  # a damaged image raises nearly anything
-        raise InputError(f"{path} is not a readable image: {error}") from None
+        raise InputError(f"{path} is not a readable image: {first_line(error)}") from None
 
 
 def _check_pixels(path: Path, image: "ImageFile.ImageFile") -> None:

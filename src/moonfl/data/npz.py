@@ -4,6 +4,8 @@ Optional arrays are x_test and y_test, the names of the classes, and columns: ar
 per sample, such as the person it comes from.
 """
 
+import math
+import sys
 import zipfile
 from pathlib import Path
 
@@ -12,13 +14,15 @@ import torch
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from .augment import default_preparation
 from .base import Dataset, Examples, Reading
 from .labels import FEW_CLASSES, check_classification, regression_target
 from .locations import check_file
 
 RESERVED = ("x", "y", "x_test", "y_test", "classes")  # arrays that are not columns
+MAX_COMPRESSED = 2**30  # bytes of an array that may be compressed by any factor
+MAX_FACTOR = 100  # by which a larger array may be compressed
 MAX_ITEM = 4096  # bytes of a value in a column
 LARGEST = float(np.finfo(np.float32).max)
 CHANNELS = (1, 3, 4)  # of images: grey, RGB, RGB with opacity
@@ -111,7 +115,7 @@ def _load(path: Path, reading: Reading) -> Arrays:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except Exception as error:  # a damaged or foreign file raises nearly anything
-        raise InputError(f"{problem}: {error}") from None
+        raise InputError(f"{problem}: {first_line(error)}") from None
 
 
 def _load_arrays(path: Path, content: NpzFile, reading: Reading) -> Arrays:
@@ -122,16 +126,23 @@ def _load_arrays(path: Path, content: NpzFile, reading: Reading) -> Arrays:
             raise InputError(f"{path} has no array '{name}'; it has {', '.join(names) or 'none'}")
     if ("x_test" in names) != ("y_test" in names):
         raise InputError(f"{path} has only one of x_test and y_test; give both or neither")
-    arrays = {name: _load_array(path, content, name) for name in names if name in RESERVED}
-    lengths = {arrays[name].shape[:1] for name in ("y", "y_test") if name in arrays}
     archive = content.zip
     assert archive is not None  # it is None only after closing
     members = set(archive.namelist())
+    arrays = {}
+    for name in names:
+        if name in RESERVED:
+            if f"{name}.npy" not in members:
+                raise InputError(f"{path}: '{name}' is not an array in the format of numpy")
+            _check_size(path, archive, name)
+            arrays[name] = _load_array(path, content, name)
+    lengths = {arrays[name].shape[:1] for name in ("y", "y_test") if name in arrays}
     for name in names:
         if name in RESERVED or f"{name}.npy" not in members:
             continue
         shape, dtype = _read_header(archive, name)
         if shape in lengths and dtype.kind not in "OV" and dtype.itemsize <= MAX_ITEM:
+            _check_size(path, archive, name)
             arrays[name] = _load_array(path, content, name)
         elif name in (reading.column, reading.holdout_by):
             raise InputError(
@@ -141,10 +152,29 @@ def _load_arrays(path: Path, content: NpzFile, reading: Reading) -> Arrays:
     return arrays
 
 
+def _check_size(path: Path, archive: zipfile.ZipFile, name: str) -> None:
+    """Refuse an array whose size is false, or with which a small file would fill the memory."""
+    member = archive.getinfo(f"{name}.npy")
+    shape, dtype = _read_header(archive, name)
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > member.file_size:
+        raise InputError(
+            f"{path}: '{name}' is {dtype} {list(shape)}, but has only {member.file_size:,} bytes; "
+            "it is damaged"
+        )
+    if member.file_size > max(MAX_COMPRESSED, MAX_FACTOR * member.compress_size):
+        raise InputError(
+            f"{path}: '{name}' has {member.file_size:,} bytes, compressed to "
+            f"{member.compress_size:,}; more than {MAX_COMPRESSED:,} bytes may be compressed by a "
+            f"factor of at most {MAX_FACTOR}: save it without compression, with np.savez"
+        )
+
+
 def _load_array(path: Path, content: NpzFile, name: str) -> Array:
     """Load one array; refuse Python objects without numpy's advice to unpickle them."""
     try:
         return _decode_strings(np.asarray(content[name]))
+    except InputError as error:
+        raise InputError(f"{path}: '{name}' is damaged: {error}") from None
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise
@@ -178,7 +208,15 @@ def _format_hint(path: Path) -> str:
 
 
 def _decode_strings(values: Array) -> Array:
-    """Decode byte strings as UTF-8 with escapes for invalid bytes; leave other arrays alone."""
+    """Decode byte strings as UTF-8 with escapes for invalid bytes; leave other arrays alone.
+
+    Strings with numbers that are no characters, which end in a SystemError of numpy, are refused.
+    """
+    if values.dtype.kind == "U":
+        native = values.astype(values.dtype.newbyteorder("="), copy=False)
+        codes = np.frombuffer(native.tobytes(), np.uint32)
+        if codes.max(initial=0) > sys.maxunicode:
+            raise InputError("it has strings with numbers that are no characters of Unicode")
     if values.dtype.kind != "S":
         return values
     return np.char.decode(values.astype(np.bytes_), "utf-8", "backslashreplace")

@@ -13,6 +13,8 @@ import torch
 from ..errors import InputError
 from .augment import Preparation
 from .base import Dataset, Examples
+from .locations import check_file
+from .matlab import read_arrays
 
 PREPARATION = Preparation(
     mean=(0.4377, 0.4438, 0.4728),
@@ -30,13 +32,12 @@ def read_svhn(folder: Path) -> Dataset:
 
 def _read_examples(path: Path) -> Examples:
     """Read X [32, 32, 3, N] and y [N, 1] as images [N, 3, 32, 32] and labels from 0 to 9."""
-    from scipy.io import loadmat
-
+    check_file(path)
     try:
-        content = loadmat(str(path), variable_names=["X", "y"])
+        content = read_arrays(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # a damaged file raises nearly anything
+    except ValueError as error:
         raise InputError(f"{path} is not a MATLAB file ({error}); download it again") from None
     x = content.get("X")
     y = content.get("y")

@@ -10,7 +10,8 @@ from safetensors.torch import save
 
 from .. import tree
 from ..data.augment import Preparation
-from ..errors import InputError
+from ..data.locations import check_file
+from ..errors import InputError, first_line
 from ..experiment import CUSTOM_MODEL, Experiment, to_dict
 from ..models.encoders import ModelSource
 from ..numerics import standard_settings
@@ -90,12 +91,25 @@ def load_model(path: str | Path, model: ModelSource | None = None) -> TrainedMod
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise damaged_file_error(path, repr(error)) from None
     _check_tensors(path, str(header.experiment.get("model")), blueprint, params)
-    return blueprint.deployed(params)
+    trained = blueprint.deployed(params)
+    _check_shape(path, trained)
+    return trained
+
+
+def _check_shape(path: Path, model: TrainedModel) -> None:
+    """Check that the network takes samples of the shape in the header."""
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, *model.shape, dtype=model.dtype))
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise damaged_file_error(path, first_line(error)) from None
 
 
 def read(path: Path) -> tuple[Header, Params]:
     """Read the header and the tensors of a file."""
     try:
+        if path.exists():
+            check_file(path)
         with safetensors.safe_open(path, "pt") as file:
             header = decode(file.metadata()[KEY], Header, "its header")
             names = file.keys()
@@ -116,9 +130,10 @@ def damaged_file_error(path: Path, reason: str) -> InputError:
 def is_export(path: Path) -> bool:
     """Return True if the file was written by an export."""
     try:
+        check_file(path)
         with safetensors.safe_open(path, "pt") as file:
             return KEY in (file.metadata() or {})
-    except (OSError, safetensors.SafetensorError):
+    except (InputError, OSError, safetensors.SafetensorError):
         return False
 
 

@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from ..data.locations import check_file
 from ..errors import RunError
 from ..seeds import one_thread
 from ..types import State
@@ -54,6 +55,7 @@ def to_bytes(path: Path, state: State, note: str = "") -> bytes:
 
 def load(path: Path) -> State:
     """Read all tensors of a file. It raises one of READ_ERRORS if the file is damaged."""
+    check_file(path)
     with safetensors.safe_open(path, "pt") as file:
         header = _header(file.metadata())
         state: dict[str, dict[str, Tensor]] = {label: {} for label in header.labels}
