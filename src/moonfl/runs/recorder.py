@@ -24,6 +24,7 @@ from .states import States
 from .stopping import best_round, selected_round
 from .tensor_files import save
 
+PARTY_METRICS = ("accuracy_std", "party_accuracy", "party_accuracy_std", "party_accuracy_worst")
 GLOBAL = "global"  # name of the model that all parties train
 Watch = Callable[[RoundRecord], None]
 
@@ -82,7 +83,7 @@ class Result:
         """Return the result as plain values, for JSON."""
         last = self.rounds[-1]
         values: dict[str, Any] = {"accuracy": self.accuracy}
-        for key in ("accuracy_std", "macro_f1", "balanced_accuracy", "sites", "absent"):
+        for key in (*PARTY_METRICS, "macro_f1", "balanced_accuracy", "sites", "absent"):
             if key in last:
                 values[key] = last[key]
         values |= {"best_accuracy": self.best.accuracy, "best_round": self.best.round}
