@@ -10,9 +10,8 @@ LAYERS = [
     | {"data.locations", "runs.index", "runs.schema"},
     {"kernels"},
     {"algorithms", "data", "models", "server_optimizers"},
-    {"aggregation", "components", "experiment", "metrics", "personal", "presets"}
-    | {"trained_model"},
-    {"local", "task"},
+    {"aggregation", "components", "experiment", "metrics", "presets", "trained_model"},
+    {"local", "personal", "task"},
     {"runs"},
     {"engines", "federation"},
     {"api", "bench", "exports", "report"},
