@@ -23,6 +23,7 @@ from helpers.problems import (
 )
 from moonfl import tree
 from moonfl.algorithms import ALGORITHMS, Algorithm, FedAvg, FedProx
+from moonfl.data.npz import write_npz
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment, fingerprint, override
@@ -363,6 +364,16 @@ def test_a_deployment_keeps_personal_tensors_at_the_sites(tmp_path: Path) -> Non
     for source in (result, deployment.out):
         with pytest.raises(InputError, match="no complete model to export"):
             moonfl.export(source, tmp_path / "export", party=0)
+
+
+def test_a_test_set_at_the_server_is_refused(tmp_path: Path) -> None:
+    """The server has no complete model that it could evaluate."""
+    exp = override(QUICK, ["algorithm=fedavg", "personal=output"])
+    task = make_task(exp)
+    path = tmp_path / "test.npz"
+    write_npz(path, task.test, None, task.classes)
+    with pytest.raises(InputError, match="remove --test"):
+        Deployment(tmp_path / "federation", exp).serve(test=str(path))
 
 
 def test_the_model_of_a_party_is_exported(tmp_path: Path) -> None:
