@@ -11,7 +11,7 @@ LAYERS = [
     {"kernels"},
     {"algorithms", "data", "models", "server_optimizers"},
     {"aggregation", "components", "experiment", "metrics", "presets", "trained_model"},
-    {"local", "task"},
+    {"local", "personal", "task"},
     {"runs"},
     {"engines", "federation"},
     {"api", "bench", "exports", "report"},

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import re
 import tomllib
 import warnings
 from collections.abc import Collection
@@ -141,6 +142,12 @@ class Experiment:
     clip: float | None = setting(
         None, "largest norm of a party's update; larger ones are scaled down to it", above=0
     )
+    personal: str | None = setting(
+        None,
+        "tensors that stay at the party: batchnorm, output, head, encoder, or a regular expression "
+        "that matches their whole names; none: the whole model is shared",
+        added="0.2",
+    )
     partition: str = setting(
         "dirichlet",
         "how samples are split among parties: dirichlet, dirichlet-balanced, labels, shards, "
@@ -245,8 +252,14 @@ class Experiment:
             raise InputError(
                 "patience needs validation samples; set validation=SHARE too, for example 0.1"
             )
+        if self.personal is not None:
+            check_pattern("personal", self.personal)
         if self.algorithm.federated:
             return
+        if self.personal is not None:
+            raise InputError(
+                f"algorithm={name} shares nothing, got personal={self.personal}; remove personal"
+            )
         if self.rounds != 1:
             raise InputError(
                 f"algorithm={name} has a single round, got rounds={self.rounds}; set rounds=1 and "
@@ -319,6 +332,16 @@ class Experiment:
     def parties_per_round(self) -> int:
         """Return how many parties take part in a round."""
         return max(1, round(self.sample_fraction * self.parties))
+
+
+def check_pattern(key: str, pattern: str) -> None:
+    """Check that a setting is a regular expression."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise InputError(
+            f"{key} must be a keyword or a regular expression, got {pattern!r}: {error}"
+        ) from None
 
 
 def split_names(text: str | None) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def run(
 
 def init_server(exp: Experiment, task: Task) -> Server:
     """Return the server before the first round."""
-    params, buffers = task.init_model(exp.seed)
+    params, buffers = task.init_shared(exp.seed)
     server = exp.algorithm.init_server(params, buffers)
     return Server(
         params=server.params,

@@ -15,6 +15,7 @@ from .data.loader import batches
 from .errors import DivergenceError, RunError
 from .experiment import Experiment
 from .models.base import Model
+from .personal import method_state, party_state
 from .task import Task
 from .types import Batch, Frozen, Loss, Output, Params, Party, Server, State, Update
 
@@ -125,10 +126,13 @@ def local_update(
     data = task.parties[party]
     # for models and methods that use random numbers, such as dropout
     with seeds.seeded(exp.seed, "model", t, party):
+        personal = task.personal_part(state, exp.seed)
         if state is None:
             state = exp.algorithm.init_party(server.params)
+        elif task.personal:
+            state = method_state(state)
         if task.batch_norm and len(data.y) == 1:
-            return untrained_update(exp, server, party), state
+            return untrained_update(exp, server, party), party_state(state, personal)
         view = Party(
             id=party,
             state=state,
@@ -141,15 +145,18 @@ def local_update(
             frozen=frozen_factory(exp, task, workbench, data),
             class_counts=torch.bincount(data.y, minlength=len(task.classes)),
             outputs=functools.partial(outputs_of, exp, task, workbench, data),
+            personal=personal,
         )
         replica = workbench.replica(view.global_model)
+        buffers_before = {name: view.global_model[name] for name in replica.buffers()}
         loss_function = exp.algorithm.local_loss(on_device(view, torch.device(exp.device)))
         steps, loss = _train(exp, task, replica.module, loss_function, data=data, party=party, t=t)
         params = tree.copy(replica.params())
         buffers = tree.copy(replica.buffers())
-        check_buffers(server.buffers, buffers)
+        check_buffers(buffers_before, buffers)
         check_finite(exp, params, party, t)
-        state, extra = exp.algorithm.finish(view, {**params, **buffers}, steps)
+        trained = {**params, **buffers}
+        state, extra = exp.algorithm.finish(view, trained, steps)
         check_state("store", state)
         check_state("send", extra)
     metrics = {
@@ -161,14 +168,14 @@ def local_update(
     }
     update = Update(
         party=party,
-        params=params,
-        buffers=buffers,
+        params={name: params[name] for name in server.params},
+        buffers={name: buffers[name] for name in server.buffers},
         num_samples=len(data.y),
         num_steps=steps,
         extra=extra,
         metrics=metrics,
     )
-    return update, state
+    return update, party_state(state, tree.copy({name: trained[name] for name in personal}))
 
 
 def untrained_update(exp: Experiment, server: Server, party: int) -> Update:
@@ -248,6 +255,7 @@ def on_device(party: Party, device: torch.device) -> Party:
         shared={label: tree.to(params, device) for label, params in party.shared.items()},
         global_params=tree.to(party.global_params, device),
         global_buffers=tree.to(party.global_buffers, device),
+        personal=tree.to(party.personal, device),
     )
 
 

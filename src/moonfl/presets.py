@@ -103,6 +103,8 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
     solo = replace(fedavg, algorithm=Solo(), rounds=1, epochs=300)
     momentum = Momentum(momentum=SERVER_MOMENTUM)
     centralised = replace(fedavg, parties=1, rounds=300, epochs=1)
+    model = fedavg.model if str(fedavg.model).startswith("resnet") else "resnet18"
+    fedbn = replace(fedavg, model=model, personal="batchnorm")  # needs a model with BatchNorm
     return {
         "moon": (moon, f"MOON, mu {setting.moon_mu:g}"),
         "fedavg": (fedavg, "FedAvg"),
@@ -121,6 +123,9 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
         "fedexp": (replace(fedavg, algorithm=FedExP()), "FedExP"),
         "fedadagrad": (replace(fedavg, server=Adagrad(lr=0.01)), "FedAdagrad, server lr 0.01"),
         "qfedavg": (replace(fedavg, algorithm=QFedAvg(q=0.01)), "q-FedAvg, q 0.01"),
+        "fedbn": (fedbn, "FedBN: BatchNorm stays at the party"),
+        "fedper": (replace(fedavg, personal="output"), "FedPer: the output layer stays there"),
+        "lgfedavg": (replace(fedavg, personal="encoder"), "LG-FedAvg: the encoder stays there"),
         "centralised": (centralised, "all data in one place, 300 epochs"),
     }
 

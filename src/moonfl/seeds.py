@@ -32,6 +32,7 @@ Purpose = Literal[
     "quantity",
     "dirichlet-balanced",
     "shift",
+    "test",
 ]
 
 

@@ -47,11 +47,13 @@ from .models.base import (
 )
 from .models.encoders import ENCODERS, ModelSource, build_model
 from .numerics import standard_settings
+from .personal import LABEL, personal_names, share_test_set
 from .runs.schema import PartitionRecord
 from .trained_model import SAMPLES, Blueprint
-from .types import Batch, Params
+from .types import Batch, Params, State
 
 EVALUATION_BATCH = 500
+Chunk = tuple[str, Tensor]  # a held-out set, and some of its rows
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class FederatedData:
     preparation: Preparation
     test_party: Tensor | None = None  # owner of each test sample, if parties hold them
     validation: Examples | None = None  # held out to select a round
+    validation_party: Tensor | None = None  # owner of each validation sample
     names: tuple[str, ...] = ()  # of the parties, if they have any
     features: tuple[str, ...] = ()  # column names of a table, in their order in x
     note: str = ""  # about the partition, for the user
@@ -87,6 +90,8 @@ class Task:
     validation: Examples | None = None  # held out to select a round
     scales: tuple[Tensor, Tensor] | None = None  # federation-wide mean and std, if standardised
     features: tuple[str, ...] = ()  # column names of a table, in their order in x
+    validation_party: Tensor | None = None  # owner of each validation sample
+    personal: tuple[str, ...] = ()  # names of the tensors that stay at the parties
 
     def init_model(self, seed: int) -> tuple[Params, Params]:
         """Return the initial weights w^0 and buffers: the same for every algorithm."""
@@ -97,6 +102,30 @@ class Task:
             for name, values in zip(STATISTICS, self.scales, strict=True):
                 buffers[name] = values.to(buffers[name])
         return tree.copy(tree.params_of(model)), buffers
+
+    def init_shared(self, seed: int) -> tuple[Params, Params]:
+        """Return the initial weights and buffers without those that stay at the parties."""
+        params, buffers = self.init_model(seed)
+        shared_params = {name: params[name] for name in params if name not in self.personal}
+        shared_buffers = {name: buffers[name] for name in buffers if name not in self.personal}
+        return shared_params, shared_buffers
+
+    def personal_part(self, state: State | None, seed: int) -> Params:
+        """Return the personal tensors in a party's state; before its first round, those of w^0."""
+        if not self.personal:
+            return {}
+        if state is not None:
+            return state[LABEL]
+        if seed not in self._initial_personal:
+            params, buffers = self.init_model(seed)
+            tensors = {**params, **buffers}
+            self._initial_personal[seed] = tree.copy({k: tensors[k] for k in self.personal})
+        return self._initial_personal[seed]
+
+    @functools.cached_property
+    def _initial_personal(self) -> dict[int, Params]:
+        """Return the initial personal tensors that were computed so far, by seed."""
+        return {}
 
     def supervised(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the supervised loss."""
@@ -109,21 +138,38 @@ class Task:
             return {"test": self.test}
         return {"test": self.test, "validation": self.validation}
 
-    def chunks(self) -> list[tuple[str, Tensor]]:
-        """Split the held-out sets into chunks of rows that processes can share."""
+    def chunks(self, party: int | None = None) -> list[Chunk]:
+        """Split the held-out sets into chunks of rows that processes can share.
+
+        With `party`, only the samples that this party holds out.
+        """
+        owners = {"test": self.test_party, "validation": self.validation_party}
         chunks = []
         for name, examples in self.held_out.items():
-            for rows in torch.arange(len(examples.y)).split(EVALUATION_BATCH):
+            selected = torch.arange(len(examples.y))
+            owner = owners[name]
+            if party is not None and owner is not None:
+                selected = selected[owner == party]
+            for rows in selected.split(EVALUATION_BATCH):
                 if len(rows) > 0:
                     chunks.append((name, rows))
         return chunks
 
-    @torch.no_grad()
     def evaluate_chunks(self, model: nn.Module, numbers: range) -> list[Tally]:
         """Count the model's predictions on each of these chunks."""
+        return self._evaluate(model, self.chunks(), numbers)
+
+    def evaluate_party(self, model: nn.Module, party: int) -> dict[str, Tally]:
+        """Count the predictions of a party's model on each set of samples that it holds out."""
+        chunks = self.chunks(party)
+        tallies = self._evaluate(model, chunks, range(len(chunks)))
+        return sum_by_set(chunks, tallies)
+
+    @torch.no_grad()
+    def _evaluate(self, model: nn.Module, chunks: list[Chunk], numbers: range) -> list[Tally]:
+        """Count the model's predictions on the chunks with these numbers."""
         model.eval()
         hidden_state = tree.hidden_state_of(model)
-        chunks = self.chunks()
         tallies = []
         for number in numbers:
             name, rows = chunks[number]
@@ -141,10 +187,12 @@ class Task:
 
     def tallies(self, parts: list[Tally]) -> dict[str, Tally]:
         """Sum the counts of all chunks, by the set they belong to."""
-        by_set: dict[str, list[Tally]] = {}
-        for (name, _), part in zip(self.chunks(), parts, strict=True):
-            by_set.setdefault(name, []).append(part)
-        return {name: total(counts) for name, counts in by_set.items()}
+        return sum_by_set(self.chunks(), parts)
+
+    def score_parties(self, parties: list[dict[str, Tally]]) -> Score:
+        """Return the score of personal models from the counts of each party, in party order."""
+        sets = {name: [part[name] for part in parties if name in part] for name in self.held_out}
+        return score(**{name: total(parts) for name, parts in sets.items() if parts})
 
     def score(self, parts: list[Tally]) -> Score:
         """Return the score of a model from the counts of all chunks."""
@@ -219,6 +267,14 @@ class Task:
         return counts
 
 
+def sum_by_set(chunks: list[Chunk], parts: list[Tally]) -> dict[str, Tally]:
+    """Sum the counts of chunks, by the set they belong to."""
+    by_set: dict[str, list[Tally]] = {}
+    for (name, _), part in zip(chunks, parts, strict=True):
+        by_set.setdefault(name, []).append(part)
+    return {name: total(counts) for name, counts in by_set.items()}
+
+
 def sample_hashes(examples: Examples) -> Iterator[int]:
     """Yield a hash of each sample, without its label. It differs between processes."""
     x = examples.x
@@ -288,14 +344,26 @@ def split(exp: Experiment, data: Dataset) -> FederatedData:
     )
     if data.test is not None and exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these data have one")
-    shifted = shift_parties(exp, federated)
+    shifted = shift_parties(exp, with_test_owners(exp, federated))
     return hold_out(shifted, test=exp.holdout or HOLDOUT, validation=exp.validation)
+
+
+def with_test_owners(exp: Experiment, data: FederatedData) -> FederatedData:
+    """Share a common test set among the parties if each of them has a personal model."""
+    if exp.personal is None or data.test is None or data.test_party is not None:
+        return data
+    if not data.parts:  # at a Flower server
+        return data
+    train = {i: data.train.y[torch.from_numpy(part)] for i, part in data.parts.items()}
+    test_party = share_test_set(data.test.y, train, exp.partition_seed)
+    return replace(data, test_party=test_party)
 
 
 def shift_parties(exp: Experiment, data: FederatedData) -> FederatedData:
     """Shift the features of each party's samples, before some of them are held out.
 
-    Test samples that belong to parties are shifted like theirs; a common test set is not.
+    Test samples that belong to parties are shifted like theirs; a common test set is not, unless
+    it is shared among personal models.
     """
     if exp.shift is None:
         return data
@@ -356,11 +424,11 @@ def hold_out(
             raise too_few_samples(test, "holdout=SHARE", kind)
         data = replace(data, parts=parts, test=data.train.take(rows), test_party=party)
     if validation is not None:
-        parts, rows, _ = _split_off(data, validation, "validation")
+        parts, rows, party = _split_off(data, validation, "validation")
         if required and len(rows) == 0:
             raise too_few_samples(validation, "validation=SHARE", kind)
         examples = data.train.take(rows) if len(rows) > 0 else None
-        data = replace(data, parts=parts, validation=examples)
+        data = replace(data, parts=parts, validation=examples, validation_party=party)
     return data
 
 
@@ -444,8 +512,10 @@ def build_task(
         classes=data.classes,
         partition_note=data.note,
         names=data.names,
-        test_party=data.test_party,
+        test_party=with_test_owners(exp, data).test_party,
         validation=None if validation is None else validation.to(exp.device),
+        validation_party=data.validation_party,
+        personal=personal_names(exp.personal, network.model),
         scales=shared,
         features=data.features,
     )

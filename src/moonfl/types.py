@@ -68,11 +68,12 @@ class Party:
     class_counts: Tensor  # number of the party's samples of each class, [classes]
     # outputs of a frozen model for all samples of the party, batch by batch, not augmented
     outputs: Callable[[Params], Iterator[tuple[Output, Batch]]]
+    personal: Params = field(default_factory=dict)  # tensors that stay at the party
 
     @property
     def global_model(self) -> Params:
-        """Return w^t with its buffers: all that is needed to run the global model."""
-        return {**self.global_params, **self.global_buffers}
+        """Return w^t, its buffers and the personal tensors: all that is needed to run the model."""
+        return {**self.global_params, **self.global_buffers, **self.personal}
 
 
 @dataclass(frozen=True)

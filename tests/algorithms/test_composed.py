@@ -211,11 +211,12 @@ def test_what_a_composition_sends_is_counted() -> None:
 
 @st.composite
 def compositions(draw: st.DrawFn) -> Experiment:
-    """Draw an experiment with a random composition, server optimizer and aggregation."""
+    """Draw an experiment with random components: methods, server, aggregation, personal part."""
     names = draw(st.lists(st.sampled_from(COMPOSABLE), min_size=2, max_size=3, unique=True))
     words = ["algorithm=" + "+".join(names)]
     words.append(f"server={draw(st.sampled_from(list(SERVERS)))}")
     words.append(f"aggregation={draw(st.sampled_from(['mean', 'median', 'fednova']))}")
+    words.append(f"personal={draw(st.sampled_from(['none', 'output', 'encoder']))}")
     try:
         return override(replace(QUICK, seed=draw(st.integers(0, 3))), words)
     except InputError:

@@ -289,7 +289,9 @@ def test_a_site_refuses_a_model_that_is_not_its_own(kind: str, tmp_path: Path) -
     assert re.fullmatch(f"{re.escape(first)} {reason}.*", error)
     if label == "params":
         model = {"model": {**state["params"], **state["buffers"]}}
-        error = answer_of_site(deployment, "evaluate", pack(EvaluateRequest(party=0), model))
+        error = answer_of_site(
+            deployment, "evaluate", pack(EvaluateRequest(party=0, run="1"), model)
+        )
         assert re.fullmatch(f"{re.escape(first)} {reason}.*", error["error"])
 
 

@@ -54,7 +54,8 @@ class Algorithm:
         """Return what the method adds to the supervised loss of `party` this round, or None.
 
         Called once, before the first step. The term is a function (output, batch, w) -> scalar: the
-        model's output for the batch, and its trainable parameters w. Most papers are just this.
+        model's output for the batch, and its trainable parameters w, without those that stay at
+        the party (`personal`). Most papers are just this.
         """
         return None
 
@@ -70,15 +71,18 @@ class Algorithm:
             supervised = party.supervised(output.logits, batch)
             if term is None:
                 return supervised
-            return supervised + term(output, batch, tree.params_of(model))
+            w = tree.params_of(model)
+            if party.personal:
+                w = {name: w[name] for name in w if name not in party.personal}
+            return supervised + term(output, batch, w)
 
         return loss
 
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
         """Return what the party stores, and what it sends in addition to its model.
 
-        Called after local training. `trained` holds parameters and buffers; `steps` is the number
-        of optimizer steps.
+        Called after local training. `trained` holds all parameters and buffers, also those that
+        stay at the party; `steps` is the number of optimizer steps.
         """
         return party.state, {}
 

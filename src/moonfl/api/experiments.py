@@ -12,6 +12,7 @@ from ..errors import InputError, notify
 from ..experiment import Experiment, Trust
 from ..federation import run as run_federation
 from ..numerics import standard_settings
+from ..personal import deployed
 from ..runs import checkpoint
 from ..runs.checkpoint import Checkpoint
 from ..runs.directory import (
@@ -173,7 +174,7 @@ def resume_run(
         task = task or make_task(exp, dtype=stored_dtype(directory))
         folder = directory / CHECKPOINT
         saved = checkpoint.read(folder, exp, previous)
-        check_same_model(directory, saved, *task.init_model(exp.seed))
+        check_same_model(directory, saved, *task.init_shared(exp.seed))
         records = read_rounds(directory, saved.rounds if saved else 0)
         task.check_images()
         check_data(directory, exp, task)
@@ -182,7 +183,7 @@ def resume_run(
         folder.mkdir(exist_ok=True)
         selected = None
         if saved is not None and saved.selected is not None:
-            selected = exp.algorithm.deployed(saved.selected)
+            selected = deployed(exp, saved.selected)
         roll_back(directory, records, exp, selected)
         states = States(options.state_memory, folder)
         states.restore(saved.parties if saved else {})
@@ -244,4 +245,4 @@ def _train(recorder: Recorder, options: Options, saved: Checkpoint | None) -> Re
     with contextlib.closing(engine), record_divergence(recorder.directory):
         start = saved.server if saved else None
         server = run_federation(exp, recorder.task, engine, recorder, start)
-    return recorder.result(server)
+        return recorder.result(server)

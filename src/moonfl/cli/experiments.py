@@ -75,8 +75,11 @@ def describe(exp: Experiment) -> str:
     parties = f"{exp.parties} parties"
     if exp.sample_fraction < 1:
         parties += f", {exp.parties_per_round()} of them per round"
+    method = f"{algorithm}, server {component_name(exp.server)}"
+    if exp.personal is not None:
+        method += f", personal {exp.personal}"
     return (
-        f"{algorithm}, server {component_name(exp.server)}, on {exp.dataset} with {exp.model}\n"
+        f"{method}, on {exp.dataset} with {exp.model}\n"
         f"{parties}, {describe_partition(exp)}; "
         f"{exp.rounds} rounds of {exp.epochs} epochs, seed {exp.seed}"
     )

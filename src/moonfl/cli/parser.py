@@ -140,7 +140,7 @@ def _add_training_commands(commands: Commands) -> None:
         "--party",
         type=party,
         metavar="N",
-        help="number of the party whose model is exported, from 0 (SOLO only)",
+        help="number of the party whose model is exported, from 0 (SOLO and personal models)",
     )
     export.add_argument(
         "--best", action="store_true", help="the model of the best round on the validation samples"

@@ -3,6 +3,7 @@
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..metrics import Score
+from ..personal import LABEL
 from ..runs.states import States
 from ..seeds import one_thread
 from ..task import Task
@@ -33,7 +34,12 @@ class Embedded:
         return updates
 
     def evaluate(self, server: Server) -> dict[str, Score]:
-        """Evaluate every model that the algorithm deploys and return the scores by name."""
+        """Evaluate every model that the algorithm deploys and return the scores by name.
+
+        Personal models are evaluated by party and have one score.
+        """
+        if self.task.personal:
+            return {LABEL: self._evaluate_parties(server)}
         scores = {}
         all_chunks = range(len(self.task.chunks()))
         for name, params in self.exp.algorithm.deployed(server).items():
@@ -43,6 +49,19 @@ class Embedded:
                 tallies = self.task.evaluate_chunks(model, all_chunks)
                 scores[name] = self.task.score(tallies)
         return scores
+
+    def _evaluate_parties(self, server: Server) -> Score:
+        """Evaluate the model of each party on the samples that it holds out."""
+        shared = {**server.params, **server.buffers}
+        tallies = []
+        for i in range(len(self.task.parties)):
+            state = self.states.load(i, before=self.exp.rounds)
+            personal = self.task.personal_part(state, self.exp.seed)
+            with one_thread():
+                self.bench.clear()
+                model = self.bench.module({**shared, **personal})
+                tallies.append(self.task.evaluate_party(model, i))
+        return self.task.score_parties(tallies)
 
     def close(self) -> None:
         """Remove temporary files."""

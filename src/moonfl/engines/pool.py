@@ -34,6 +34,7 @@ from typing import Any, Literal
 from ..errors import InputError, RunError, notify
 from ..experiment import Experiment
 from ..metrics import Score, Tally
+from ..personal import LABEL
 from ..runs.states import States
 from ..task import EVALUATION_BATCH, Task
 from ..tree import add_prefix, num_bytes
@@ -43,6 +44,7 @@ from .worker import (
     Assignment,
     Common,
     EvaluateJob,
+    EvaluatePartyJob,
     Failure,
     Job,
     TrainJob,
@@ -105,8 +107,11 @@ class Pool:
     def evaluate(self, server: Server) -> dict[str, Score]:
         """Evaluate every model that the algorithm deploys and return the scores by name.
 
-        The held-out samples are divided between the workers.
+        The held-out samples are divided between the workers. Personal models are evaluated by
+        party and have one score.
         """
+        if self.task.personal:
+            return {LABEL: self._evaluate_parties(server)}
         models = self.exp.algorithm.deployed(server)
         return {name: self._evaluate(params) for name, params in models.items()}
 
@@ -132,6 +137,16 @@ class Pool:
                 tallies[job.start] = answer.tallies
         in_order = [tallies[job.start] for job in jobs]
         return self.task.score(list(itertools.chain.from_iterable(in_order)))
+
+    def _evaluate_parties(self, server: Server) -> Score:
+        """Evaluate the model of each party on the samples that it holds out."""
+        jobs = [EvaluatePartyJob(i) for i in range(len(self.task.parties))]
+        shared = {**server.params, **server.buffers}
+        tallies: dict[int, dict[str, Tally]] = {}
+        with contextlib.closing(self._run(jobs, {"model": shared})) as answers:
+            for job, answer, _ in answers:
+                tallies[job.party] = answer.tallies
+        return self.task.score_parties([tallies[job.party] for job in jobs])
 
     def _run(
         self, jobs: Sequence[Job], common: State
@@ -182,10 +197,17 @@ class Pool:
         """Return the samples that a job processes."""
         if isinstance(job, TrainJob):
             return self.exp.epochs * len(self.task.parties[job.party].y)
+        if isinstance(job, EvaluatePartyJob):
+            return EVALUATION_BATCH * len(self.task.chunks(job.party))
         return EVALUATION_BATCH * (job.stop - job.start)
 
     def _assign(self, worker: WorkerProcess, job: Job) -> None:
-        """Give a job to a worker, together with the state of the party that it trains."""
+        """Give a job to a worker, together with what it needs of the party's state."""
+        if isinstance(job, EvaluatePartyJob):
+            state = self.states.load(job.party, before=self.exp.rounds)
+            personal = self.task.personal_part(state, self.exp.seed)
+            self._send(worker, Assignment(job), {LABEL: personal})
+            return
         state = None
         if isinstance(job, TrainJob):
             state = self.states.load(job.party, before=job.round)

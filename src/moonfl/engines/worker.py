@@ -21,8 +21,9 @@ from ..errors import InputError, RunError
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..metrics import Tally
+from ..personal import LABEL
 from ..task import Task
-from ..types import Server, State, Update
+from ..types import Params, Server, State, Update
 from . import shared_memory
 
 PR_SET_PDEATHSIG = 1  # option of Linux's prctl: the signal that a process gets when its parent dies
@@ -50,7 +51,20 @@ class EvaluateJob:
         return "evaluating"
 
 
-Job = TrainJob | EvaluateJob
+@dataclass(frozen=True)
+class EvaluatePartyJob:
+    """Evaluate the model of one party on the samples that it holds out.
+
+    Its tensors are the personal ones; the others are common.
+    """
+
+    party: int
+
+    def __str__(self) -> str:
+        return f"evaluating party {self.party}"
+
+
+Job = TrainJob | EvaluateJob | EvaluatePartyJob
 
 
 class Common(NamedTuple):
@@ -78,13 +92,19 @@ class Evaluated(NamedTuple):
     tallies: list[Tally]
 
 
+class EvaluatedParty(NamedTuple):
+    """Worker to parent: the answer to an EvaluatePartyJob, one tally per held-out set."""
+
+    tallies: dict[str, Tally]
+
+
 class Failure(NamedTuple):
     """Worker to parent: the exception that a job raised."""
 
     error: Exception
 
 
-Answer = Trained | Evaluated | Failure
+Answer = Trained | Evaluated | EvaluatedParty | Failure
 
 
 def common_tensors(server: Server) -> State:
@@ -124,6 +144,8 @@ class Worker:
         try:
             if isinstance(assignment.job, EvaluateJob):
                 return self.evaluate(assignment.job), {}
+            if isinstance(assignment.job, EvaluatePartyJob):
+                return self.evaluate_party(assignment.job, tensors[LABEL]), {}
             state = tree.select_prefix("state", tensors) if assignment.has_state else None
             return self.train(assignment.job, state)
         except (InputError, RunError) as error:
@@ -160,6 +182,12 @@ class Worker:
         self.bench.clear()
         model = self.bench.module(self.common["model"])
         return Evaluated(self.task.evaluate_chunks(model, range(job.start, job.stop)))
+
+    def evaluate_party(self, job: EvaluatePartyJob, personal: Params) -> EvaluatedParty:
+        """Evaluate the model of a party."""
+        self.bench.clear()
+        model = self.bench.module({**self.common["model"], **personal})
+        return EvaluatedParty(self.task.evaluate_party(model, job.party))
 
 
 def serve(

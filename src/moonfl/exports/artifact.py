@@ -30,11 +30,20 @@ class Artifact:
     @property
     def title(self) -> str:
         """Describe the model, as in "the global model after round 3 of 10, accuracy 81.2 %"."""
-        accuracies = self.record.accuracies or {}
-        accuracy = accuracies.get(self.name, self.record.accuracy)
+        accuracy = self._accuracy()
         absent = ", ".join(self.record.absent or {})
         mark = f" (evaluated without party {absent})" if absent else ""
         return f"{self._owner()} model after {self._round()}, accuracy {100 * accuracy:.1f} %{mark}"
+
+    def _accuracy(self) -> float:
+        """Return the accuracy of this model; a personal one has its party's held-out samples."""
+        party = self.name.removeprefix("party")
+        sites = self.record.sites or {}
+        if self.experiment.personal is not None and party in sites:
+            correct, number = sites[party]
+            return correct / number
+        accuracies = self.record.accuracies or {}
+        return accuracies.get(self.name, self.record.accuracy)
 
     def _owner(self) -> str:
         if self.name.startswith("party"):

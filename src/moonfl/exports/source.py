@@ -4,20 +4,24 @@ from pathlib import Path
 
 import torch
 
+from .. import tree
 from ..data.base import Dataset
 from ..data.datasets import load, preparation_of
 from ..data.locations import directory
 from ..errors import InputError, notify
 from ..experiment import CUSTOM_MODEL, Experiment
+from ..personal import LABEL, SHARED, deployed
 from ..runs import checkpoint
+from ..runs.checkpoint import Checkpoint
 from ..runs.directory import read_experiment, read_partition, read_rounds
 from ..runs.index import BEST, CHECKPOINT, PARTITION, check_run
 from ..runs.recorder import GLOBAL, Result
 from ..runs.schema import PartitionRecord, RoundRecord, SiteRecord
 from ..runs.stopping import selected_round
+from ..runs.tensor_files import StoredParams
 from ..task import make_builder
 from ..trained_model import Blueprint
-from ..types import State
+from ..types import Params, State
 from .artifact import Artifact
 from .weights import parse_dtype
 
@@ -43,11 +47,12 @@ def from_directory(
     records = read_rounds(run, saved.rounds)
     models: State
     if best:
-        selected = None if saved.selected is None else exp.algorithm.deployed(saved.selected)
+        _check_best(exp)
+        selected = None if saved.selected is None else deployed(exp, saved.selected)
         models, record = _best_models(records, selected)
         _notify_if_best_differs(run)
     else:
-        models, record = exp.algorithm.deployed(saved.server), records[-1]
+        models, record = _saved_models(exp, saved), records[-1]
     name = _model_name(models, party)
     return Artifact(
         experiment=exp,
@@ -63,6 +68,7 @@ def from_result(result: Result, party: int | None, best: bool) -> Artifact:
     """Return a model from the result of a run."""
     models: State
     if best:
+        _check_best(result.experiment)
         models, record = _best_models(result.rounds, result.chosen_models)
     else:
         models, record = result.models, result.rounds[-1]
@@ -75,6 +81,35 @@ def from_result(result: Result, party: int | None, best: bool) -> Artifact:
         record=record,
         best=best,
     )
+
+
+def _saved_models(exp: Experiment, saved: Checkpoint) -> State:
+    """Return the models of a checkpoint; personal tensors are read when they are needed."""
+    models = deployed(exp, saved.server)
+    if exp.personal is None:
+        return models
+    complete = {}
+    for i, state in saved.parties.items():
+        if state.path is not None:  # otherwise it is at a Flower site
+            personal = StoredParams(state.path, LABEL)
+            complete[f"party{i}"] = _join(models[SHARED], personal)
+    return complete or models
+
+
+def _join(shared: Params, personal: Params) -> Params:
+    """Return the shared and the personal tensors of a model as one."""
+    return tree.Lazy(
+        [*shared, *personal], lambda name: (personal if name in personal else shared)[name]
+    )
+
+
+def _check_best(exp: Experiment) -> None:
+    """Refuse the selected round of personal models: only their newest states are stored."""
+    if exp.personal is not None:
+        raise InputError(
+            f"--best (best=True) is not available with personal={exp.personal}: of the personal "
+            "tensors only those of the last round are stored; omit it"
+        )
 
 
 def _best_models(records: list[RoundRecord], models: State | None) -> tuple[State, RoundRecord]:
@@ -101,6 +136,11 @@ def _notify_if_best_differs(run: Path) -> None:
 
 def _model_name(models: State, party: int | None) -> str:
     """Return the name of the requested model."""
+    if SHARED in models:
+        raise InputError(
+            "the sites of this run keep a part of the model, which is not in the run directory; "
+            "there is no complete model to export"
+        )
     if GLOBAL in models:
         if party is not None:
             raise InputError(

@@ -55,7 +55,8 @@ def export(
 
     - `run`: a result, or a run directory.
     - `out`: the folder, by default RUN/export.
-    - `party`: the number of the party whose model is exported, if every party has its own (SOLO).
+    - `party`: the number of the party whose model is exported, if every party has its own (SOLO,
+      personal tensors).
     - `best`: export the round with the best validation accuracy instead of the last.
     - `data_dir`: the location of the data, if `run` is a directory and the data were moved.
     - `force`: write into a folder that contains other files.

@@ -162,12 +162,20 @@ def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
 
 
 def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
-    """Evaluate a model on the site's test and validation samples, and return the counts."""
+    """Evaluate a model on the site's test and validation samples, and return the counts.
+
+    Its personal tensors are those of the last round that the server accepted.
+    """
     task = site.task
     expected = blank_server(exp, task)
-    params = read_evaluate_request(content, site.party, {**expected.params, **expected.buffers})
+    like = {**expected.params, **expected.buffers}
+    request, params = read_evaluate_request(content, site.party, like)
+    state = None
+    if task.personal:
+        state = site.states(request.run).load(site.party, request.accepted)
+    personal = task.personal_part(state, exp.seed)
     with one_thread():
-        model = Workbench(task.build).module(params)
+        model = Workbench(task.build).module({**params, **personal})
         tallies = task.tallies(task.evaluate_chunks(model, range(len(task.chunks()))))
     counts = {name: to_counts(tally) for name, tally in tallies.items()}
     return pack(EvaluationHeader(party=site.party, **counts))
@@ -175,7 +183,7 @@ def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
 
 def blank_server(exp: Experiment, task: Task) -> Server:
     """Return a server with the site's own model: what the server sends must look like it."""
-    return exp.algorithm.init_server(*task.init_model(exp.seed))
+    return exp.algorithm.init_server(*task.init_shared(exp.seed))
 
 
 def arrange_columns(site: Site, features: list[str]) -> Site:

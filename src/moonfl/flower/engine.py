@@ -25,6 +25,7 @@ from ..engines.embedded import Embedded
 from ..errors import DivergenceError, RunError, notify
 from ..experiment import Experiment
 from ..metrics import Score, Tally, score, total
+from ..personal import LABEL
 from ..runs.site_states import SiteStates
 from ..runs.states import States
 from ..task import Task
@@ -173,12 +174,18 @@ class SiteEngine:
         sizes = self._held_out_sizes(sets)
         self.absent = {}
         evaluators = self._evaluators(sizes, sets)
-        for name, model in self.exp.algorithm.deployed(server).items():
+        for name, model in self._models(server).items():
             tallies = self._evaluate_model(model, sizes, evaluators, sets)
             parts = {key: self._score(key, tallies[key], sizes) for key in sets}
             test = parts.get("test") or scores[name]
             scores[name] = test._replace(validation=parts.get("validation"))
         return scores
+
+    def _models(self, server: Server) -> dict[str, Params]:
+        """Return the models that the sites evaluate; each site adds its personal tensors."""
+        if self.task.personal:
+            return {LABEL: {**server.params, **server.buffers}}
+        return self.exp.algorithm.deployed(server)
 
     def _score(self, name: str, tally: Tally, sizes: Sizes) -> Score:
         """Return the score on one evaluation set, with the parties that it lacks."""
@@ -219,11 +226,17 @@ class SiteEngine:
         """Let the sites evaluate a model; return their counts per set, summed in party order."""
         deadline = self.membership.rules.deadline
         arrays = to_arrays({"model": model})
+        newest = self.states.newest()
         tallies: dict[int, dict[str, Tally]] = {}
         refusals: list[RefusedError] = []
 
         def message(i: int) -> Message:
-            request = EvaluateRequest(party=i, features=self.membership.features)
+            request = EvaluateRequest(
+                party=i,
+                run=self.run,
+                accepted=newest[i][0] if i in newest else None,
+                features=self.membership.features,
+            )
             content = assemble(request, arrays)
             return Message(content, evaluators[i], "evaluate", ttl=deadline + GRACE)
 

@@ -122,9 +122,14 @@ class UpdateHeader(Header, frozen=True):
 
 
 class EvaluateRequest(ColumnOrder, kw_only=True, frozen=True):
-    """Asks a party to evaluate a model on its held-out samples."""
+    """Asks a party to evaluate a model on its held-out samples.
+
+    If tensors of the model are personal, the party adds those of its state.
+    """
 
     party: schema.Count
+    run: RunId  # the run that the party's state belongs to
+    accepted: schema.Count | None = None  # the last round of this party that the server accepted
 
 
 class EvaluationCounts(Header, frozen=True):
@@ -257,11 +262,16 @@ def read_train_request(
     return request, server
 
 
-def read_evaluate_request(content: RecordDict, party: int, expected: Params) -> Params:
-    """Return the model that this party evaluates; it must look like `expected`, its own model."""
+def read_evaluate_request(
+    content: RecordDict, party: int, expected: Params
+) -> tuple[EvaluateRequest, Params]:
+    """Return the request to this party, and the model that it evaluates.
+
+    The model must look like `expected`, the party's own model.
+    """
     request = read_header(content, EvaluateRequest, "evaluate request")
     check_recipient(request.party, party)
-    return read_body(content, {"model": expected})["model"]
+    return request, read_body(content, {"model": expected})["model"]
 
 
 def check_recipient(addressed: int, party: int) -> None:

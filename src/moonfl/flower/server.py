@@ -275,6 +275,11 @@ def check_held_out(
             f"no site has enough samples to hold out a share of {exp.validation:g}; "
             "increase validation"
         )
+    if test is not None and exp.personal is not None:
+        raise InputError(
+            f"the sites keep a part of the model (personal={exp.personal}), so that only they can "
+            "evaluate it; remove --test"
+        )
     if test is None:
         if not any(site.held_out for site in sites):
             raise InputError(

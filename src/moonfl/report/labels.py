@@ -12,6 +12,7 @@ DATASET_NAMES = {
     "cifar100": "CIFAR-100",
     "tiny-imagenet": "Tiny-ImageNet",
 }
+PERSONAL_NAMES = {"batchnorm": "FedBN", "output": "FedPer", "encoder": "LG-FedAvg"}
 FEDAVG = ("fedavg", "average")  # algorithm and server optimizer
 ALWAYS_SHOWN = ("mu", "alpha")  # settings of methods that papers always name
 SHOWN_FIRST = (
@@ -27,6 +28,7 @@ SHOWN_FIRST = (
     "lr",
 )
 NEVER_SHOWN = ("seed", "data_dir", "scale")
+IN_METHOD_NAME = ("personal",)  # settings that the name of the method contains
 MIN_GROUPS = 5  # from this many groups on, the most common value of a setting is not shown
 
 
@@ -127,13 +129,24 @@ def short_key(key: str, settings: Settings) -> str:
 
 
 def method_name(settings: Settings) -> str:
-    """Return the name of the method as papers write it; `+ server` names a server optimizer."""
+    """Return the name of the method as papers write it, such as "MOON + SCAFFOLD, FedBN".
+
+    `+ server` names a server optimizer. FedAvg with personal tensors has the name of these.
+    """
     algorithm = str(settings["algorithm.name"])
     name = " + ".join(method_names().get(part, part) for part in algorithm.split("+"))
     if settings.get("parties") == 1:
         name = "centralised"
     server = server_optimizer(settings)
-    return name if server == "average" else f"{name} + server {server}"
+    if server != "average":
+        name += f" + server {server}"
+    selection = settings.get("personal")
+    if selection is None:
+        return name
+    personal = PERSONAL_NAMES.get(str(selection))
+    if personal is not None and (algorithm, server) == FEDAVG:
+        return personal
+    return f"{name}, {personal or f'personal {selection}'}"
 
 
 def uninformative_values(key: str, peers: list[Settings]) -> set[str | None]:
@@ -170,7 +183,7 @@ def setting_labels(
 def distinguishing_keys(all_settings: list[Settings]) -> list[str]:
     """Return a short list of settings whose values together differ between as many as possible."""
     others = {key for settings in all_settings for key in settings}
-    others = {key for key in others if "." not in key and key not in NEVER_SHOWN}
+    others = {key for key in others if "." not in key and key not in NEVER_SHOWN + IN_METHOD_NAME}
     keys: list[str] = []
     distinct = 1
     for key in [*SHOWN_FIRST, *sorted(others - set(SHOWN_FIRST))]:

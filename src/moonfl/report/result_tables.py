@@ -116,8 +116,11 @@ def incomplete_rounds(row: Row) -> tuple[str, ...] | None:
 
 
 def std_over_parties(row: Row) -> float | None:
-    """Return the standard deviation of accuracy over the models of the parties (SOLO)."""
-    std = final_metric(row.group, "accuracy_std")
+    """Return the standard deviation of accuracy over the models of the parties.
+
+    Under SOLO each is evaluated on all test samples, personal models on those of their party.
+    """
+    std = final_metric(row.group, "accuracy_std") or final_metric(row.group, "party_accuracy_std")
     return None if std is None else std.mean
 
 
@@ -175,7 +178,19 @@ ACCURACY = (
     ResultColumn("seeds", seeds, integer),
     ResultColumn("rounds", rounds, integer),
     ResultColumn("incomplete rounds, by seed", incomplete_rounds, str, optional=True),
+    ResultColumn(
+        "mean over parties, %",
+        lambda row: final_metric(row.group, "party_accuracy"),
+        percent,
+        optional=True,
+    ),
     ResultColumn("std over parties, %", std_over_parties, percent, optional=True),
+    ResultColumn(
+        "worst 10 % of parties, %",
+        lambda row: final_metric(row.group, "party_accuracy_worst"),
+        percent,
+        optional=True,
+    ),
 )
 DIFFERENCES = (
     ResultColumn("method", label),

@@ -11,6 +11,7 @@ import msgspec
 from .. import aggregation
 from ..errors import InputError
 from ..experiment import Experiment, to_dict
+from ..personal import LABEL, SHARED, deployed
 from ..task import Task
 from ..trained_model import Blueprint, TrainedModel
 from ..types import Params, Server, Update
@@ -23,6 +24,7 @@ from .states import States
 from .stopping import best_round, selected_round
 from .tensor_files import save
 
+PARTY_METRICS = ("accuracy_std", "party_accuracy", "party_accuracy_std", "party_accuracy_worst")
 GLOBAL = "global"  # name of the model that all parties train
 Watch = Callable[[RoundRecord], None]
 
@@ -37,7 +39,8 @@ class Result:
 
     experiment: Experiment
     rounds: list[RoundRecord]
-    models: dict[str, Params]  # "global": w^T with its buffers; under SOLO one per party
+    # "global": w^T with its buffers; one per party under SOLO and with personal tensors
+    models: dict[str, Params]
     blueprint: Blueprint  # turns them into modules
     directory: Path | None = None
     chosen_models: dict[str, Params] | None = None  # of the round that is best on validation data
@@ -46,6 +49,11 @@ class Result:
     @property
     def model(self) -> TrainedModel:
         """Return the trained model in eval mode; it takes samples as they are stored."""
+        if SHARED in self.models:
+            raise InputError(
+                f"the sites keep a part of the model (personal={self.experiment.personal}), so "
+                "there is no complete model here; result.models['shared'] is what they share"
+            )
         if GLOBAL not in self.models:
             raise InputError(
                 f"every party has its own model ({', '.join(self.models)}); "
@@ -75,7 +83,7 @@ class Result:
         """Return the result as plain values, for JSON."""
         last = self.rounds[-1]
         values: dict[str, Any] = {"accuracy": self.accuracy}
-        for key in ("accuracy_std", "macro_f1", "balanced_accuracy", "sites", "absent"):
+        for key in (*PARTY_METRICS, "macro_f1", "balanced_accuracy", "sites", "absent"):
             if key in last:
                 values[key] = last[key]
         values |= {"best_accuracy": self.best.accuracy, "best_round": self.best.round}
@@ -127,7 +135,7 @@ class Recorder:
         self.records.append(record)
         selected = selected_round(self.records)
         if selected is record:
-            self.selected_models = self.exp.algorithm.deployed(server)
+            self.selected_models = deployed(self.exp, server)
         if self.directory is not None:
             self._write(self.directory, server, updates, last=last)
         self.watch(record)
@@ -172,18 +180,33 @@ class Recorder:
         return Result(
             experiment=self.exp,
             rounds=self.records,
-            models=self.exp.algorithm.deployed(server),
+            models=self._models(server),
             blueprint=self.task.blueprint(),
             directory=self.directory,
             chosen_models=self.selected_models,
             names=self.task.names,
         )
 
+    def _models(self, server: Server) -> dict[str, Params]:
+        """Return the trained models by name.
+
+        With personal tensors there is one per party that trained, if its state is on this machine.
+        """
+        models = deployed(self.exp, server)
+        if not self.task.personal:
+            return models
+        party_models: dict[str, Params] = {}
+        for i in self.states.newest():
+            state = self.states.load(i, before=self.exp.rounds)
+            if state:
+                party_models[f"party{i}"] = {**models[SHARED], **state[LABEL]}
+        return party_models or models
+
 
 def check_model_names(exp: Experiment, server: Server, updates: list[Update]) -> None:
     """Check the names that `deployed` returns: reports and exports depend on them."""
-    names = exp.algorithm.deployed(server).keys()
-    if names == {GLOBAL}:
+    names = deployed(exp, server).keys()
+    if names in ({GLOBAL}, {SHARED}):
         return
     trained = {f"party{u.party}" for u in updates if u.num_steps > 0}
     if not trained <= names or not all(re.fullmatch(r"party\d+", name) for name in names):
@@ -212,9 +235,17 @@ def implementation_choices(exp: Experiment, task: Task) -> dict[str, str]:
         choices["validation"] = (
             "of several rounds with the same validation accuracy the first is selected"
         )
+    if task.personal:
+        choices["personal"] = (
+            f"{', '.join(task.personal)} stay at each party, and start from the same initial "
+            "weights; a party's model is evaluated on the samples that this party holds out"
+        )
     if task.batch_norm:
+        statistics = (
+            "stay at the party" if exp.personal == "batchnorm" else "are averaged like weights"
+        )
         choices["batch_norm"] = (
-            "statistics are averaged like weights; a party with a single sample does not train"
+            f"statistics {statistics}; a party with a single sample does not train"
         )
     if task.partition_note:
         choices["partition"] = task.partition_note

@@ -7,10 +7,12 @@ from typing import TypeVar
 
 from ..errors import DivergenceError, RunError
 from ..metrics import Score
+from ..personal import LABEL
 from ..types import Update
 from .schema import PartyRecord, RoundRecord
 
 T = TypeVar("T")
+WORST_SHARE = 0.1  # of the parties, for the accuracy of the worst ones
 
 
 def round_record(
@@ -19,7 +21,8 @@ def round_record(
     """Return the record of round t.
 
     With one model the metrics are its score. With several (SOLO) they are means, and of accuracy
-    also the standard deviation and every single value.
+    also the standard deviation and every single value. Personal models have one score; their
+    distribution over the parties is added.
     """
     if not scores:
         raise RunError(
@@ -38,6 +41,7 @@ def round_record(
         accuracy=statistics.fmean(accuracies.values()),
         accuracy_std=statistics.pstdev(accuracies.values()) if several else None,
         accuracies=accuracies if several else None,
+        **party_statistics(scores),
         sites=None if several else by_key(first.sites),
         absent=by_key(absent_parties(values)),
         loss=statistics.fmean(score.loss for score in values),
@@ -53,6 +57,20 @@ def round_record(
         seconds=seconds,
         parties=[party_record(update) for update in updates],
     )
+
+
+def party_statistics(scores: Mapping[str, Score]) -> dict[str, float]:
+    """Return mean, standard deviation and worst 10 % of the accuracies of personal models."""
+    if LABEL not in scores:
+        return {}
+    sites = scores[LABEL].sites or {}
+    accuracies = sorted(correct / number for correct, number in sites.values())
+    worst = accuracies[: math.ceil(WORST_SHARE * len(accuracies))]
+    return {
+        "party_accuracy": statistics.fmean(accuracies),
+        "party_accuracy_std": statistics.pstdev(accuracies),
+        "party_accuracy_worst": statistics.fmean(worst),
+    }
 
 
 def absent_parties(scores: Iterable[Score]) -> dict[int, str]:

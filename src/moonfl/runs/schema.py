@@ -91,6 +91,10 @@ class RoundRecord(Record):
     accuracy: Share  # on the test set; the mean over the models if there are several
     accuracy_std: Amount | None = None  # over the models, if there are several (SOLO)
     accuracies: dict[str, Share] | None = None  # of each model, if there are several
+    # with personal models, over the parties with held-out samples; `accuracy` weights by samples
+    party_accuracy: Share | None = None  # mean
+    party_accuracy_std: Amount | None = None
+    party_accuracy_worst: Share | None = None  # mean of the worst 10 %, at least of one party
     sites: dict[PartyKey, Hits] | None = None  # by party, on the samples that it holds out
     absent: dict[PartyKey, str] | None = None  # parties whose test samples are missing, and why
     loss: Loss | None = None

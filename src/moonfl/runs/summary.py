@@ -19,11 +19,21 @@ def summarise_result(result: Result) -> str:
     if last.macro_f1 is not None and last.balanced_accuracy is not None:
         balanced = percent(last.balanced_accuracy)
         lines.append(f"macro-F1 {percent(last.macro_f1)}, balanced accuracy {balanced}")
+    if last.party_accuracy is not None:
+        lines.append(summarise_personal_models(last))
     if last.sites is not None:
         lines.append(summarise_parties(last.sites, result.names))
     if result.chosen is not None:
         lines.append(summarise_selection(result, result.chosen))
     return "\n".join(lines)
+
+
+def summarise_personal_models(record: RoundRecord) -> str:
+    """Describe the distribution of accuracy over parties that have personal models."""
+    mean = percent(record.party_accuracy or 0)
+    std = 100 * (record.party_accuracy_std or 0)
+    worst = percent(record.party_accuracy_worst or 0)
+    return f"personal models: mean over parties {mean} ± {std:.1f}, worst 10 % of parties {worst}"
 
 
 def mark(result: Result, record: RoundRecord) -> str:
