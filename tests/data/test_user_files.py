@@ -77,7 +77,10 @@ DAMAGED_TABLES = [
     ("", "has no rows below its header"),
     ("age,label\n", "has no rows below its header"),
     ("age,label\n1,a\n2\n", "line 3 has 1 cells, the header has 2; correct the line"),
-    ("age,label\n1,a\nold,b\n", "line 3: column 'age' is 'old', not a finite decimal number.*ignore=age"),
+    (
+        "age,label\n1,a\nold,b\n",
+        "line 3: column 'age' is 'old', not a finite decimal number.*ignore=age",
+    ),
     ("age,label\n1,a\n,b\n", "line 3: column 'age' is empty"),
     ("age,label\n1,a\ninf,b\n", "line 3: column 'age' is 'inf', not a finite decimal number"),
     ("age,label\n1,a\n5_0,b\n", "line 3: column 'age' is '5_0', not a finite decimal number"),

@@ -227,7 +227,7 @@ NO_TABLE = b'versions = 3\nrounds = 2\ndataset = "x"\n[algorithm]\nname = "moon"
             r"rounds\.jsonl, line 1 is not valid JSON: .*recursion",
         ),
         (content("rounds.jsonl", b"9" * 5000 + b"\n"), r"line 1 is not valid JSON: .*digits"),
-        (folder("rounds.jsonl"), r"rounds\.jsonl cannot be read: Is a directory"),
+        (folder("rounds.jsonl"), r"rounds\.jsonl cannot be read: it is a folder"),
         (
             values("partition.json", counts=[[1, "2"], [3, 4]]),
             r"partition\.json: counts\[0\]\[1\]: expected int, got '2'",

@@ -118,9 +118,8 @@ def read_table(path: Path, reading: Reading) -> Table:
     if not table.rows:
         raise InputError(f"{path} has no rows below its header")
     if reading.label not in table.header:
-        hint = "; set the column of the classes with label=NAME"
-        error = unknown(f"column of {path}", reading.label, table.header)
-        raise InputError(f"{error}{hint}")
+        problem = unknown(f"column of {path}", reading.label, table.header)
+        raise InputError(f"{problem}; set the column of the classes with label=NAME")
     for name in reading.ignore:
         if name not in table.header:
             raise unknown(f"column of {path}", name, table.header)
