@@ -87,7 +87,7 @@ DAMAGED_TABLES = [
     ("age,label\n1,a\n٣,b\n", "line 3: column 'age' is '٣', not a finite decimal number"),
     (
         "age,label\n1,a\n1e300,b\n",
-        "line 3: column 'age' is '1e300', not a finite decimal number",
+        "line 3: column 'age' is '1e300', not a number that a float can hold",
     ),
     ("age,label\n1,a\n2,\n", "line 3: the cell of column 'label' is empty; fill it in"),
     ("age,label\n1,1\n2,1.0\n3,2\n", "column 'label' has 1 and 1.0, one number in two spellings"),

@@ -163,7 +163,7 @@ def test_blame_does_not_alternate(
     refused = [line for line in capsys.readouterr().err.splitlines() if "was refused" in line]
     assert refused == [
         "moonfl: site-2 (node 2) was refused: its table has other columns: it lacks the column "
-        "'pulse', which site-1 has and it has the column 'age', which site-1 lacks"
+        "'pulse', which site-1 has, and it has the column 'age', which site-1 lacks"
     ]
 
 

@@ -5,6 +5,7 @@ One column may name the party of each row.
 
 import csv
 import itertools
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -242,11 +243,20 @@ def _wrong_cell(table: Table, row: int, features: list[str], cells: list[str]) -
     wrong = [k for k, text in enumerate(cells) if not _is_number(text)]
     name = features[wrong[0]]
     text = cells[wrong[0]].strip()
-    problem = f"'{text}', not a finite decimal number" if text else "empty"
+    problem = f"'{text}', {_cell_problem(text)}" if text else "empty"
     return InputError(
         f"{table.path}, line {table.lines[row]}: column '{name}' is {problem}; correct it, "
         f"or leave the column out with ignore={name}"
     )
+
+
+def _cell_problem(text: str) -> str:
+    """Return why a cell has no value."""
+    try:
+        is_finite = math.isfinite(parse_float(text))
+    except ValueError:
+        is_finite = False
+    return "not a number that a float can hold" if is_finite else "not a finite decimal number"
 
 
 def _number(text: str) -> float:
