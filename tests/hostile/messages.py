@@ -223,7 +223,7 @@ MESSAGES: dict[str, Reader] = {
     "evaluate request": message(
         pack(EvaluateRequest(party=1, run="r1", accepted=0), {"model": PARAMS}),
         lambda content: read_evaluate_request(content, 1, PARAMS),
-        check_tensors,
+        lambda answer, expected: check_tensors(answer[1], expected[1]),
     ),
     "evaluation": message(
         pack(EvaluationHeader(party=1, test=COUNTS)),
