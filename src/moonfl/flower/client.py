@@ -87,21 +87,23 @@ def with_errors(
     `private`, such a message is only printed in the site's own log.
     """
 
-    @standard_settings()
-    def answer(message: Message, context: Context) -> Message:
+    def reply_to(message: Message, context: Context) -> RecordDict:
         try:
             exp, site = make_site(context)
             features = read_header(message.content, ColumnOrder, "request").features
-            reply = handle(exp, arrange_columns(site, features), message.content)
+            return handle(exp, arrange_columns(site, features), message.content)
         except (InputError, DataError) as error:
             notify(f"moonfl: {error}")
-            reply = pack(ErrorReply(error=MISCONFIGURED if private else str(error)))
+            return pack(ErrorReply(error=MISCONFIGURED if private else str(error)))
         except (RunError, RefusedError) as error:
-            reply = pack(ErrorReply(error=str(error)))
+            return pack(ErrorReply(error=str(error)))
         except Exception as error:
             traceback.print_exc()
-            reply = pack(ErrorReply(error=describe_exception(error, private)))
-        return Message(reply, reply_to=message)
+            return pack(ErrorReply(error=describe_exception(error, private)))
+
+    def answer(message: Message, context: Context) -> Message:
+        with standard_settings():  # as a decorator it could not be sent to Ray's processes
+            return Message(reply_to(message, context), reply_to=message)
 
     return answer
 
