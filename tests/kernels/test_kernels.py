@@ -29,6 +29,8 @@ BEST = kernels.in_use()
 SHAPES = [  # batch, channels, side, outputs, kernel
     (64, 3, 32, 6, 5),
     (64, 6, 14, 16, 5),
+    (64, 1, 28, 6, 5),
+    (64, 6, 12, 16, 5),
     (1, 3, 32, 6, 5),
     (15, 3, 16, 5, 5),
     (17, 2, 11, 7, 3),
@@ -185,6 +187,7 @@ def test_not_a_number_passes_a_linear_layer_as_in_torch(instructions: str) -> No
 MODELS = [
     ("simple-cnn", (3, 20, 16), True),
     ("simple-cnn", (1, 16, 16), False),
+    ("simple-cnn", (1, 28, 28), False),
     ("mlp", (1, 3, 5), True),
 ]
 
@@ -227,6 +230,52 @@ def test_a_network_is_bit_identical_to_its_layers_in_torch(
     expected = grads(model, x, LOSSES[loss]), model(x)
     for got, want in zip((*native[0], *native[1]), (*expected[0], *expected[1]), strict=True):
         assert (got is None and want is None) or torch.equal(got, want)
+
+
+def exploding_model(scale: float) -> tuple[Model, Tensor, Tensor]:
+    """Return a network for 28x28 images whose weights are multiplied by `scale`, and a batch."""
+    torch.manual_seed(0)
+    model = build_model("simple-cnn", (1, 28, 28), 10, True, 256)
+    assert isinstance(model, Model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
+    x = torch.randn(64, 1, 28, 28)
+    assert runs_native(model, x)
+    return model, x, torch.arange(64) % 10
+
+
+def loss_and_grads(model: Model, x: Tensor, y: Tensor) -> list[Tensor]:
+    """Return the cross-entropy and its gradient for every parameter."""
+    loss = F.cross_entropy(model(x).logits, y)
+    return [loss, *torch.autograd.grad(loss, list(model.parameters()))]
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e3, 1e5])
+def test_gradients_of_exploding_weights_are_close_to_float64(
+    instructions: str, scale: float
+) -> None:
+    """A run that diverges must not do so because of the kernels; at 1e5 the loss exceeds 1e30."""
+    model, x, y = exploding_model(scale)
+    got = loss_and_grads(model, x, y)
+    want = loss_and_grads(copy.deepcopy(model).double(), x.double(), y)
+    for a, b in zip(got, want, strict=True):
+        assert ((a - b).abs().max() / b.abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("scale", [1e7, 1e10, 1e20])
+def test_overflow_is_as_undefined_as_in_torch(instructions: str, scale: float) -> None:
+    """Divergence is detected in weights and losses, so no overflow may vanish on the way."""
+    model, x, y = exploding_model(scale)
+    got = loss_and_grads(model, x, y)
+    model.native = False
+    for module in model.modules():
+        if isinstance(module, ConvReluPool):
+            module.native = False
+    want = loss_and_grads(model, x, y)
+    assert not all(b.isfinite().all() for b in want)
+    for a, b in zip(got, want, strict=True):
+        assert bool(a.isfinite().all()) == bool(b.isfinite().all())
 
 
 def test_the_gradient_of_the_input_of_a_whole_network(instructions: str) -> None:
