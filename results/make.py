@@ -1,18 +1,21 @@
-"""Write the results page, its pictures, and the tables of results in other pages.
+"""Write the results pages, their pictures, and the tables of results in other pages.
 
     python results/make.py                       write docs/results.md and the rest
     python results/make.py store RUNS [quiet]    store the finished runs of a folder in results/
 
-Accuracies come from results/runs. Times come from results/quiet, short runs on an idle machine.
-results/notes.md is the template of the page; note_values.py computes the numbers in its text.
+Accuracies come from results/cifar10 and results/cifar100. Times come from results/quiet, short runs
+on an idle machine. results/cifar10.md and results/cifar100.md are the templates of the pages;
+note_values.py computes the numbers in their text.
 """
 
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import cifar100_tables
 import result_tables
 import stored_runs
 from moonfl.report.rendering import Picture
@@ -26,31 +29,63 @@ DOCS = ROOT / "docs"
 VARIANTS = ("fedavgm", "loss", "mu", "head", "negatives", "iid")
 
 
-def page(stored: dict[str, Run], quiet: dict[str, Run], pictures: dict[str, Picture]) -> str:
-    """Return docs/results.md: the template with numbers, tables and pictures filled in."""
-    template = (HERE / "notes.md").read_text(encoding="utf-8")
-    functions = placeholder_functions(NoteValues(stored, quiet))
-    functions["table"] = partial(table_text, table_functions(stored, quiet))
+@dataclass(frozen=True)
+class Stored:
+    """The runs in results/, by name."""
+
+    cifar10: dict[str, Run]
+    cifar100: dict[str, Run]
+    quiet: dict[str, Run]
+
+
+def load() -> Stored:
+    """Return all stored runs."""
+    return Stored(
+        cifar10=stored_runs.load("cifar10"),
+        cifar100=stored_runs.load("cifar100"),
+        quiet=stored_runs.load("quiet"),
+    )
+
+
+def page(
+    template: str,
+    values: NoteValues,
+    tables: dict[str, Callable[[], Table]],
+    pictures: dict[str, Picture],
+    runs: dict[str, Run],
+) -> str:
+    """Return a page: its template with numbers, tables and pictures filled in."""
+    text = (HERE / template).read_text(encoding="utf-8")
+    functions = placeholder_functions(values)
+    functions["table"] = partial(table_text, tables)
     functions["picture"] = partial(picture_text, pictures)
-    functions["versions"] = lambda: result_tables.versions(stored)
-    return fill(template, functions)
+    functions["versions"] = lambda: result_tables.versions(runs)
+    return fill(text, functions)
 
 
-def table_functions(
-    stored: dict[str, Run], quiet: dict[str, Run]
-) -> dict[str, Callable[[], Table]]:
-    """Return the functions that build the tables of the page, by name."""
+def cifar10_tables(stored: Stored) -> dict[str, Callable[[], Table]]:
+    """Return the functions that build the tables of the CIFAR-10 page, by name."""
+    runs = stored.cifar10
     functions: dict[str, Callable[[], Table]] = {
-        "table1": partial(result_tables.table1, stored),
-        "late-rounds": partial(result_tables.late_rounds, stored),
-        "rounds-to-paper": partial(result_tables.rounds_to_paper, stored),
-        "rounds-to-fedavg": partial(result_tables.rounds_to_fedavg, stored),
-        "partitions": partial(result_tables.by_partition, stored),
-        "time": partial(result_tables.seconds, quiet),
-        "runs": partial(result_tables.all_runs, stored),
+        "table1": partial(result_tables.table1, runs),
+        "late-rounds": partial(result_tables.late_rounds, runs),
+        "rounds-to-paper": partial(result_tables.rounds_to_paper, runs),
+        "rounds-to-fedavg": partial(result_tables.rounds_to_fedavg, runs),
+        "partitions": partial(result_tables.by_partition, runs),
+        "time": partial(result_tables.seconds, stored.quiet),
+        "runs": partial(result_tables.all_runs, runs),
     }
     for name in VARIANTS:
-        functions[name] = partial(result_tables.variant, name, stored)
+        functions[name] = partial(result_tables.variant, name, runs)
+    return functions
+
+
+def cifar100_page_tables(runs: dict[str, Run]) -> dict[str, Callable[[], Table]]:
+    """Return the functions that build the tables of the CIFAR-100 page, by name."""
+    functions: dict[str, Callable[[], Table]] = {
+        name: partial(cifar100_tables.comparison, name, runs) for name in cifar100_tables.TITLES
+    }
+    functions["runs"] = partial(result_tables.all_runs, runs)
     return functions
 
 
@@ -78,27 +113,44 @@ def insert_table(text: str, table: Table) -> str:
     return text
 
 
-def files(stored: dict[str, Run], quiet: dict[str, Run]) -> dict[Path, str]:
+def files(stored: Stored) -> dict[Path, str]:
     """Return the content of every file that is generated from the runs."""
-    pictures = result_tables.pictures(stored)
-    contents = {DOCS / "results.md": page(stored, quiet, pictures)}
+    pictures10 = result_tables.pictures(stored.cifar10)
+    pictures100 = cifar100_tables.pictures(stored.cifar100)
+    contents = {
+        DOCS / "results.md": page(
+            "cifar10.md",
+            NoteValues(stored.cifar10, stored.quiet),
+            cifar10_tables(stored),
+            pictures10,
+            stored.cifar10,
+        ),
+        DOCS / "results-cifar100.md": page(
+            "cifar100.md",
+            NoteValues(stored.cifar100, {}),
+            cifar100_page_tables(stored.cifar100),
+            pictures100,
+            stored.cifar100,
+        ),
+    }
     tables = {
-        ROOT / "README.md": result_tables.table1(stored),
-        DOCS / "comparison.md": result_tables.others(stored),
+        ROOT / "README.md": result_tables.table1(stored.cifar10),
+        DOCS / "comparison.md": result_tables.others(stored.cifar10),
     }
     for path, table in tables.items():
         contents[path] = insert_table(path.read_text(encoding="utf-8"), table)
-    for picture in pictures.values():
+    for picture in [*pictures10.values(), *pictures100.values()]:
         contents[DOCS / "pictures" / f"{picture.name}.svg"] = picture.svg
     return contents
 
 
 def write() -> None:
     """Write the generated files."""
-    stored = stored_runs.load("runs")
-    for path, text in files(stored, stored_runs.load("quiet")).items():
+    stored = load()
+    for path, text in files(stored).items():
         path.write_text(text, encoding="utf-8")
-    print(f"docs/results.md is written from {len(stored)} runs")
+    number = len(stored.cifar10) + len(stored.cifar100)
+    print(f"the results pages are written from {number} runs")
 
 
 if __name__ == "__main__":
@@ -106,7 +158,7 @@ if __name__ == "__main__":
         case []:
             write()
         case ["store", folder]:
-            stored_runs.store(Path(folder), "runs")
+            stored_runs.store(Path(folder))
         case ["store", folder, "quiet"]:
             stored_runs.store(Path(folder), "quiet")
         case _:

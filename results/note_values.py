@@ -1,8 +1,9 @@
-"""The numbers in the text of the results page.
+"""The numbers in the text of the results pages.
 
-results/notes.md is a template. A placeholder such as `{{accuracy(moon mu=1)}}` calls the method of
-NoteValues with that name; the arguments are separated by commas. A run is named by its command
-without `moonfl run cifar10-`, a method that was run with several seeds by its preset.
+results/cifar10.md is a template, and so is results/cifar100.md. A placeholder such as
+`{{accuracy(moon mu=1)}}` calls the method of NoteValues with that name; the arguments are separated
+by commas. A run is named by its command without `moonfl run`, the dataset and `model=`, a method
+that was run with several seeds by its preset.
 """
 
 import re
@@ -70,10 +71,12 @@ class Curves:
     """The accuracies of the stored runs in %, looked up by command."""
 
     def __init__(self, stored: dict[str, Run]) -> None:
-        prefix = f"moonfl run {DATASET}-"
-        self.by_command = {
-            command(experiment_of(run)).removeprefix(prefix): run for run in stored.values()
-        }
+        self.by_command = {}
+        for run in stored.values():
+            exp = experiment_of(run)
+            words = command(exp).removeprefix(f"moonfl run {exp.dataset}-").split()
+            name = " ".join(word for word in words if not word.startswith("model="))
+            self.by_command[name] = run
 
     def run_accuracies(self, run: str) -> Floats:
         """Return the accuracies of a run by round."""
@@ -108,7 +111,7 @@ def runs_with_seeds(method: str) -> list[str]:
 
 
 class NoteValues:
-    """Functions for the placeholders in results/notes.md: every public method is one.
+    """Functions for the placeholders of the templates: every public method is one.
 
     Accuracies are in %, leads in points.
     """

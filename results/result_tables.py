@@ -1,4 +1,4 @@
-"""The tables and pictures of the results page, made from the stored runs."""
+"""The tables and pictures of the CIFAR-10 results page, made from the stored runs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

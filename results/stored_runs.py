@@ -1,4 +1,4 @@
-"""The runs behind the results page: copy finished runs into results/, read them, look them up."""
+"""The runs behind the results pages: copy finished runs into results/, read them, look them up."""
 
 import json
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import tomli_w
 
-from moonfl.components import component_name
-from moonfl.experiment import Experiment, from_toml, read_toml
+from moonfl.components import component_name, parts_of
+from moonfl.experiment import Experiment, from_toml, override, read_toml
 from moonfl.presets import PRESETS
 from moonfl.report.labels import format_value
 from moonfl.report.runs import Run, find_runs, read_run
@@ -33,11 +33,12 @@ FIELDS = (
 )
 
 
-def store(source: Path, folder: str) -> None:
-    """Copy the finished runs in `source` to a folder of results/, a few kilobytes per run.
+def store(source: Path, folder: str | None = None) -> None:
+    """Copy the finished runs in `source` to results/, a few kilobytes per run.
 
-    Settings, versions and the fields of the round records that the page needs are stored; for
-    the runs of the motivation's figure also the t-SNE.
+    They go to `folder`, by default to the folder of their dataset. Settings, versions and the
+    fields of the round records that the page needs are stored; for the runs of the motivation's
+    figure also the t-SNE.
     """
     tsne_names = {run_name(exp) for exp in experiments(TARGETS["tsne"].entries(DATASET))}
     for path in find_runs([source]):
@@ -45,7 +46,8 @@ def store(source: Path, folder: str) -> None:
         if not run.finished:
             print(f"{path} is not finished")
             continue
-        out = HERE / folder / run_name(experiment_of(run))
+        exp = experiment_of(run)
+        out = HERE / (folder or exp.dataset) / run_name(exp)
         if out.name in tsne_names and run.final.tsne is None:
             print(f"{path} has no t-SNE: finish it with `moonfl resume`")
             continue
@@ -95,8 +97,8 @@ def shorten(value: object) -> object:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def load(folder: str = "runs") -> dict[str, Run]:
-    """Return the stored runs by name."""
+def load(folder: str) -> dict[str, Run]:
+    """Return the stored runs of a folder of results/ by name."""
     runs = [read_run(path) for path in find_runs([HERE / folder])]
     return {run_name(experiment_of(run)): run for run in runs}
 
@@ -146,7 +148,8 @@ def command(exp: Experiment) -> str:
     candidates = []
     for name, preset in PRESETS.items():
         base = preset.experiment
-        if base.dataset == exp.dataset and type(base.algorithm) is type(exp.algorithm):
+        is_part = type(base.algorithm) in [type(part) for part in parts_of(exp.algorithm)]
+        if base.dataset == exp.dataset and is_part:
             changes = changed_settings(exp, base)
             candidates.append([name, *(f"{key}={value}" for key, value in changes.items())])
     return " ".join(["moonfl run", *min(candidates, key=len)])
@@ -154,12 +157,18 @@ def command(exp: Experiment) -> str:
 
 def changed_settings(exp: Experiment, base: Experiment) -> dict[str, str]:
     """Return the settings in which an experiment differs from another, except its data_dir."""
-    changes = differences(exp.algorithm, base.algorithm)
-    base_server = base.server
-    if type(exp.server) is not type(base_server):
-        changes["server"] = component_name(exp.server)
-        base_server = type(exp.server)()
-    for key, value in differences(exp.server, base_server).items():
+    changes = {}
+    for kind in ("algorithm", "server"):
+        name = component_name(getattr(exp, kind))
+        if name != component_name(getattr(base, kind)):
+            changes[kind] = name
+    base = override(base, [f"{key}={name}" for key, name in changes.items()])
+    parts = parts_of(exp.algorithm)
+    for part, base_part in zip(parts, parts_of(base.algorithm), strict=True):
+        prefix = "" if len(parts) == 1 else f"{component_name(part)}."
+        for key, value in differences(part, base_part).items():
+            changes[f"{prefix}{key}"] = value
+    for key, value in differences(exp.server, base.server).items():
         changes[f"server.{key}"] = value
     for key, value in differences(exp, base).items():
         if key not in ("algorithm", "server", "data_dir"):

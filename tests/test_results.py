@@ -10,6 +10,8 @@ import pytest
 import make
 import result_tables
 import stored_runs
+from moonfl.experiment import override
+from moonfl.presets import PRESETS
 from moonfl.report.conclusions import Pairing, Verdict, conclude
 from moonfl.report.runs import Run
 from moonfl.reproduce.runner import run_name
@@ -18,37 +20,43 @@ from moonfl.runs.schema import FinalRecord, RoundRecord
 from note_values import Curves, NoteValues, fill, placeholder_functions
 
 ROOT = Path(__file__).parents[1]
-STORED = stored_runs.load("runs")
-QUIET = stored_runs.load("quiet")
+ALL = make.load()
+STORED = ALL.cifar10
+CIFAR100 = ALL.cifar100
+QUIET = ALL.quiet
+BY_NAME = STORED | CIFAR100 | QUIET
 CURVES = Curves(STORED)
-FOLDERS = sorted([*(ROOT / "results" / "runs").iterdir(), *(ROOT / "results" / "quiet").iterdir()])
+FOLDERS = sorted(path.parent for path in (ROOT / "results").glob("*/*/experiment.toml"))
 
 
 def test_generated_files_are_up_to_date() -> None:
-    files = make.files(STORED, QUIET)
+    files = make.files(ALL)
     names = {path.name for path in files}
-    assert {"results.md", "README.md", "comparison.md", "results-curves.svg"} <= names
+    pages = {"results.md", "results-cifar100.md", "README.md", "comparison.md"}
+    assert pages | {"results-curves.svg", "results-cifar100-curves.svg"} <= names
     for path, text in files.items():
         assert path.read_text() == text, f"{path} is not what `make results` writes"
 
 
-def test_page_depends_on_every_run() -> None:
-    name = next(iter(STORED))
-    *first, last = STORED[name].rounds
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
+def test_pages_depend_on_every_run(dataset: str) -> None:
+    runs = getattr(ALL, dataset)
+    name = next(iter(runs))
+    *first, last = runs[name].rounds
     lower = RoundRecord(**{**last, "accuracy": last["accuracy"] - 0.1})
-    changed = replace(STORED[name], rounds=[*first, lower])
-    files = make.files(STORED | {name: changed}, QUIET)
+    changed = replace(runs[name], rounds=[*first, lower])
+    files = make.files(replace(ALL, **{dataset: runs | {name: changed}}))
     assert any(path.read_text() != text for path, text in files.items())
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_name_of_a_stored_run_is_that_of_its_experiment(folder: Path) -> None:
-    assert (STORED | QUIET)[folder.name].path == folder
+    assert BY_NAME[folder.name].path == folder
 
 
-@pytest.mark.parametrize("name", [*STORED, *QUIET])
+@pytest.mark.parametrize("name", BY_NAME)
 def test_stored_run_is_complete_and_small(name: str) -> None:
-    run = (STORED | QUIET)[name]
+    run = BY_NAME[name]
     assert run.finished
     assert size_of(run.path) < 200 * len(run.rounds) + 15_000
     for record in run.rounds if run.federated else ():
@@ -62,17 +70,33 @@ def test_storing_a_stored_run_again_gives_the_same_files(
     exp = TARGETS["tsne"].entries("cifar10")[0].trials[""]
     folder = STORED[run_name(exp)].path
     monkeypatch.setattr(stored_runs, "HERE", tmp_path)
-    stored_runs.store(folder, "runs")
+    stored_runs.store(folder)
     assert "stored" in capsys.readouterr().out
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["experiment.toml", "final.json", "partition.json", "rounds.jsonl"]
     for name in names:
-        copy = tmp_path / "runs" / folder.name / name
+        copy = tmp_path / "cifar10" / folder.name / name
         assert copy.read_bytes() == (folder / name).read_bytes()
 
 
-def test_stored_runs_have_different_commands() -> None:
-    assert len(CURVES.by_command) == len(STORED)
+@pytest.mark.parametrize("runs", [STORED, CIFAR100], ids=["cifar10", "cifar100"])
+def test_stored_runs_have_different_commands(runs: dict[str, Run]) -> None:
+    assert len(Curves(runs).by_command) == len(runs)
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        ("cifar10-moon", ["mu=1", "epochs=5"]),
+        ("cifar10-moon", ["server=momentum", "server.momentum=0.7"]),
+        ("cifar10-scaffold", ["algorithm=moon+scaffold", "moon.mu=3"]),
+        ("cifar100-fedavg", ["model=simple-cnn", "parties=100", "sample_fraction=0.2"]),
+    ],
+)
+def test_command_of_a_run_gives_its_experiment(preset: str, changes: list[str]) -> None:
+    exp = override(PRESETS[preset].experiment, changes)
+    _, _, name, *words = stored_runs.command(exp).split()
+    assert override(PRESETS[name].experiment, words) == exp
 
 
 def test_all_stored_runs_take_a_few_hundred_kilobytes() -> None:
