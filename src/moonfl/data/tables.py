@@ -6,7 +6,7 @@ One column may name the party of each row.
 import csv
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -28,17 +28,22 @@ DELIMITERS = ",;\t"
 
 
 class Table(NamedTuple):
-    """The cells of a .csv file as text."""
+    """The cells of a .csv file, or of another table, as text."""
 
     path: Path
     header: dict[str, int]  # name of a column -> its position
     rows: list[list[str]]
-    lines: list[int]  # the line of the file on which each row ends
+    lines: Sequence[int]  # the line of the file on which each row ends, or the number of the row
+    unit: str = "line"  # what `lines` counts
 
     def column(self, name: str) -> list[str]:
         """Return the cells of a column."""
         k = self.header[name]
         return [row[k].strip() for row in self.rows]
+
+    def place(self, row: int) -> str:
+        """Return where a row is, for error messages."""
+        return f"{self.path}, {self.unit} {self.lines[row]}"
 
 
 def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
@@ -46,7 +51,11 @@ def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
 
     With `one_party` all rows belong to one party, so the column of parties may be missing.
     """
-    tables = _read_tables(path, reading)
+    return dataset_of_tables(_read_tables(path, reading), reading, one_party)
+
+
+def dataset_of_tables(tables: list[Table], reading: Reading, one_party: bool = False) -> Dataset:
+    """Convert the training table and, if there is one, the test table to a dataset."""
     train_table = tables[0]
     party_column = reading.column if reading.column in train_table.header else None
     if reading.column is not None and party_column is None and not one_party:
@@ -118,13 +127,18 @@ def read_table(path: Path, reading: Reading) -> Table:
         raise InputError(f"{path} is not a text table (CSV): {error}") from None
     if not table.rows:
         raise InputError(f"{path} has no rows below its header")
-    if reading.label not in table.header:
-        problem = unknown(f"column of {path}", reading.label, table.header)
+    check_columns(path, table.header, reading)
+    return table
+
+
+def check_columns(path: Path, names: Collection[str], reading: Reading) -> None:
+    """Check that a table has the column of the classes and those to ignore."""
+    if reading.label not in names:
+        problem = unknown(f"column of {path}", reading.label, names)
         raise InputError(f"{problem}; set the column of the classes with label=NAME")
     for name in reading.ignore:
-        if name not in table.header:
-            raise unknown(f"column of {path}", name, table.header)
-    return table
+        if name not in names:
+            raise unknown(f"column of {path}", name, names)
 
 
 def _read_cells(path: Path) -> Table:
@@ -204,10 +218,9 @@ def _non_empty(table: Table, name: str) -> list[str]:
     """Return the cells of a column; an empty one is an InputError."""
     values = table.column(name)
     if "" in values:
-        line = table.lines[values.index("")]
+        place = table.place(values.index(""))
         raise InputError(
-            f"{table.path}, line {line}: the cell of column '{name}' is empty; fill it in, or "
-            "remove the row"
+            f"{place}: the cell of column '{name}' is empty; fill it in, or remove the row"
         )
     return values
 
@@ -219,7 +232,7 @@ def _examples(table: Table, features: list[str], label: str, classes: tuple[str,
     for row, value in enumerate(labels):
         if value not in index:
             error = unknown("class", value, classes)
-            raise InputError(f"{table.path}, line {table.lines[row]}, column '{label}': {error}")
+            raise InputError(f"{table.place(row)}, column '{label}': {error}")
     x = _floats(table, features)
     y = torch.tensor([index[value] for value in labels])
     return Examples(torch.from_numpy(x), y)
@@ -245,7 +258,7 @@ def _wrong_cell(table: Table, row: int, features: list[str], cells: list[str]) -
     text = cells[wrong[0]].strip()
     problem = f"'{text}', {_cell_problem(text)}" if text else "empty"
     return InputError(
-        f"{table.path}, line {table.lines[row]}: column '{name}' is {problem}; correct it, "
+        f"{table.place(row)}: column '{name}' is {problem}; correct it, "
         f"or leave the column out with ignore={name}"
     )
 
