@@ -3,7 +3,7 @@
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -17,7 +17,7 @@ from .experiment import Experiment
 from .models.base import Model
 from .personal import method_state, party_state
 from .task import Task
-from .types import Batch, Frozen, Loss, Output, Params, Party, Server, State, Update
+from .types import Batch, Frozen, Output, Params, Party, Phase, Server, State, Update
 
 
 class Replica:
@@ -149,8 +149,16 @@ def local_update(
         )
         replica = workbench.replica(view.global_model)
         buffers_before = {name: view.global_model[name] for name in replica.buffers()}
-        loss_function = exp.algorithm.local_loss(on_device(view, torch.device(exp.device)))
-        steps, loss = _train(exp, task, replica.module, loss_function, data=data, party=party, t=t)
+        phases = phases_of(exp, on_device(view, torch.device(exp.device)))
+        steps, loss, own_models = 0, 0.0, {}
+        for phase in phases:
+            if phase.model:
+                own_models[phase.model] = train_own(exp, task, workbench, phase, party=party, t=t)
+                continue
+            phase_steps, phase_loss = _train(exp, task, replica.module, phase, party=party, t=t)
+            if trains_shared(phase, view):
+                steps, loss = steps + phase_steps, phase_loss
+        view = replace(view, state={**state, **own_models})
         params = tree.copy(replica.params())
         buffers = tree.copy(replica.buffers())
         check_buffers(buffers_before, buffers)
@@ -176,6 +184,47 @@ def local_update(
         metrics=metrics,
     )
     return update, party_state(state, tree.copy({name: trained[name] for name in personal}))
+
+
+def phases_of(exp: Experiment, party: Party) -> Sequence[Phase]:
+    """Return the phases of a party's local training after checking them."""
+    main = Phase(loss=exp.algorithm.local_loss(party))
+    phases = exp.algorithm.phases(party, main)
+    epochs = 0
+    for phase in phases:
+        if phase.model and phase.start is None:
+            raise RunError(
+                f"phase '{phase.model}' of {exp.algorithm.label} trains a model of the party's own "
+                "and does not say where it starts; set start"
+            )
+        if not phase.model and trains_shared(phase, party):
+            epochs += exp.epochs if phase.epochs is None else phase.epochs
+    if epochs != exp.epochs:
+        raise RunError(
+            f"the phases of {exp.algorithm.label} train shared parameters for {epochs} epochs in "
+            f"all, which must be {exp.epochs}, as epochs says: a server expects so many steps"
+        )
+    return phases
+
+
+def trains_shared(phase: Phase, party: Party) -> bool:
+    """Return True if a phase trains a parameter that is sent."""
+    return any(map(phase.covers, party.global_params))
+
+
+def train_own(
+    exp: Experiment, task: Task, workbench: Workbench, phase: Phase, *, party: int, t: int
+) -> Params:
+    """Train a model of the party's own and return its parameters and buffers.
+
+    Its random numbers do not affect the model that is sent.
+    """
+    replica = workbench.replica(phase.start or {})
+    with seeds.seeded(seeds.branch(exp.seed, phase.stream), "model", t, party):
+        _train(exp, task, replica.module, phase, party=party, t=t)
+    params = tree.copy(replica.params())
+    check_finite(exp, params, party, t)
+    return {**params, **tree.copy(replica.buffers())}
 
 
 def untrained_update(exp: Experiment, server: Server, party: int) -> Update:
@@ -274,26 +323,28 @@ def _train(
     exp: Experiment,
     task: Task,
     model: nn.Module,
-    loss_function: Loss,
+    phase: Phase,
     *,
-    data: Examples,
     party: int,
     t: int,
 ) -> tuple[int, float]:
-    """Run E epochs of SGD; return the number of steps and the mean loss."""
+    """Run a phase, E epochs of SGD; return the number of steps and the mean loss."""
     model.train()
-    params = [p for p in model.parameters() if p.requires_grad]
+    data = task.parties[party]
+    seed = seeds.branch(exp.seed, phase.stream)
+    epochs = exp.epochs if phase.epochs is None else phase.epochs
+    params = [p for name, p in model.named_parameters() if p.requires_grad and phase.covers(name)]
     velocity = [torch.zeros_like(p) for p in params]
-    order = seeds.rng(exp.seed, "batches", t, party)
-    augmentation = seeds.rng(exp.seed, "augmentation", t, party) if exp.augment else None
+    order = seeds.rng(seed, "batches", t, party)
+    augmentation = seeds.rng(seed, "augmentation", t, party) if exp.augment else None
     steps = 0
     total = 0.0
-    for epoch in range(exp.epochs):
+    for epoch in range(epochs):
         losses: list[Tensor] = []
         for batch in batches(data, task.preparation, exp.batch_size, order, augmentation):
             for param in params:
                 param.grad = None
-            loss = loss_function(model, batch)
+            loss = phase.loss(model, batch)
             if steps == 0 and not losses:
                 check_loss(exp, loss)
             loss.backward()

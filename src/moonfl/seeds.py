@@ -54,6 +54,14 @@ def exclusive() -> Iterator[None]:
         yield
 
 
+def branch(seed: int, name: str) -> int:
+    """Return a seed whose streams are independent of those of `seed`; with no name, `seed`."""
+    if not name:
+        return seed
+    entropy = [seed, zlib.crc32(name.encode())]
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
+
+
 def derive(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> int:
     """Return the seed of one stream; torch's CPU generator uses its lower 32 bits."""
     entropy = [seed, zlib.crc32(purpose.encode()), round, party]

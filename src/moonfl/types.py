@@ -30,6 +30,27 @@ Loss = Callable[[nn.Module, Batch], Tensor]  # returns a scalar
 Term = Callable[[Output, Batch, Params], Tensor]  # (output, batch, w) -> a scalar
 
 
+@dataclass(frozen=True)
+class Phase:
+    """A part of a party's local training: which model is trained, with which loss, how long.
+
+    All phases of a round use the same loop over batches. Each starts with a new optimizer state.
+    """
+
+    loss: Loss
+    stream: str = ""  # other names have other random numbers; "": those of a method with one phase
+    epochs: int | None = None  # None: as many as the run's `epochs`
+    trains: Callable[[str], bool] | None = None  # by parameter name; None: every parameter
+    # name of a model of the party's own: the result is stored in its state under this label and
+    # never sent; "": the model that is sent, which starts from the result of the previous phase
+    model: str = ""
+    start: Params | None = None  # parameters and buffers that the party's own model starts from
+
+    def covers(self, name: str) -> bool:
+        """Return True if this phase trains the parameter with this name."""
+        return self.trains is None or self.trains(name)
+
+
 class Frozen(Protocol):
     """A model in eval mode and without gradients."""
 

@@ -1,7 +1,7 @@
 """Federated learning methods, one file per paper. `table.py` lists them by name."""
 
 from .base import Algorithm
-from .composed import Composed, compose, part_key, replaces_aggregation
+from .composed import Composed, compose, has_own_model, part_key, replaces_aggregation
 from .fedavg import FedAvg
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
@@ -37,6 +37,7 @@ __all__ = [
     "Scaffold",
     "Solo",
     "compose",
+    "has_own_model",
     "part_key",
     "replaces_aggregation",
 ]

@@ -1,13 +1,14 @@
 """Algorithm: the contract of a federated learning method."""
 
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from .. import tree
-from ..types import Batch, Loss, Mean, Params, Party, Server, State, Term, Update
+from ..types import Batch, Loss, Mean, Params, Party, Phase, Server, State, Term, Update
 
 RENAMED_ATTRIBUTES = {"takes_server_step": "takes_server_optimizer", "meaning": "choice"}
 
@@ -25,6 +26,8 @@ class Algorithm:
     federated: ClassVar[bool] = True  # False: parties never exchange models; there is one round
     weighting: ClassVar[str] = "parties are weighted by their number of samples"
     choice: ClassVar[str] = ""  # implementation choice, stored with the results
+    # settings of the experiment that the method cannot do without, each with an example
+    requires: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls) -> None:
         """Set the default label, and accept the former names of class attributes."""
@@ -77,6 +80,24 @@ class Algorithm:
             return supervised + term(output, batch, w)
 
         return loss
+
+    def phases(self, party: Party, main: Phase) -> Sequence[Phase]:
+        """Return the phases of this party's local training; `main` alone is the default.
+
+        `main` trains the model that is sent with `local_loss` for `epochs` epochs. A method may
+        divide it with `replace(main, trains=...)` if the phases that train shared parameters have
+        `epochs` epochs in all. It may add a phase for a model of the party's own. `party.state`
+        has the result of that phase, under its name, when `finish` is called.
+        """
+        return (main,)
+
+    def own_model(self, state: State) -> Params:
+        """Return the party's own model from its state, or {} if it has none.
+
+        `state` is empty before the party's first round. Tensors that are missing are those of the
+        global model.
+        """
+        return {}
 
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
         """Return what the party stores, and what it sends in addition to its model.

@@ -6,14 +6,15 @@ the parts does not matter, because they are sorted, and FedAvg as a part adds no
 """
 
 import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from .. import tree
-from ..errors import InputError
+from ..errors import InputError, RunError
 from ..registry import name_of
-from ..types import Batch, Mean, Output, Params, Party, Server, State, Term, Update
+from ..types import Batch, Mean, Output, Params, Party, Phase, Server, State, Term, Update
 from .base import Algorithm
 from .fedavg import FedAvg
 from .table import ALGORITHMS
@@ -49,6 +50,13 @@ def replaces_aggregation(method: Algorithm) -> bool:
     return type(method).combine is not Algorithm.combine
 
 
+def has_own_model(method: Algorithm) -> bool:
+    """Return True if the method, or a part of it, trains a model of each party's own."""
+    if isinstance(method, Composed):
+        return any(map(has_own_model, method.parts))
+    return type(method).own_model is not Algorithm.own_model
+
+
 @dataclass(frozen=True)
 class Composed(Algorithm):
     """l = l_sup + the sum of the terms of the parts. Built by `compose` or `+`."""
@@ -58,12 +66,16 @@ class Composed(Algorithm):
     def __post_init__(self) -> None:
         check_parts(self.parts)
         choices = [part.choice for part in self.parts if part.choice]
+        requires: dict[str, str] = {}
+        for part in self.parts:
+            requires |= part.requires
         aggregating = next(filter(replaces_aggregation, self.parts), self.parts[0])
-        attributes = {
+        attributes: dict[str, str | bool | Mapping[str, str]] = {
             "label": " + ".join(part.label for part in self.parts),
             "takes_server_optimizer": all(part.takes_server_optimizer for part in self.parts),
             "weighting": aggregating.weighting,
             "choice": "; ".join(choices),
+            "requires": requires,
         }
         for name, value in attributes.items():
             object.__setattr__(self, name, value)
@@ -99,6 +111,28 @@ class Composed(Algorithm):
             return functools.reduce(Tensor.add, others, first)
 
         return total
+
+    def phases(self, party: Party, main: Phase) -> Sequence[Phase]:
+        divided: tuple[Phase, ...] = (main,)
+        own: list[Phase] = []
+        for key, part in self.by_key.items():
+            phases = part.phases(party_view(party, key), main)
+            own += [with_prefix(phase, key) for phase in phases if phase.model]
+            sent = tuple(phase for phase in phases if not phase.model)
+            if sent != (main,):
+                if divided != (main,):
+                    raise RunError(
+                        f"{self.label} cannot be composed: two of its parts divide the training of "
+                        "the model that is sent into phases; keep one of them"
+                    )
+                divided = sent
+        return (*divided, *own)
+
+    def own_model(self, state: State) -> Params:
+        for key, part in self.by_key.items():
+            if has_own_model(part):
+                return part.own_model(tree.select_prefix(key, state))
+        return {}
 
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
         state: dict[str, Params] = {}
@@ -154,12 +188,24 @@ def check_parts(parts: tuple[Algorithm, ...]) -> None:
                 f"{part.label} cannot be composed: it replaces the whole local loss, and only "
                 f"terms can be added; use it alone, or leave it out of {'+'.join(names)}"
             )
+    owning = [part.label for part in parts if has_own_model(part)]
+    if len(owning) > 1:
+        raise InputError(
+            f"{' and '.join(owning)} cannot be composed: each trains a model of the party's own, "
+            "and only one can be evaluated; keep one of them"
+        )
     aggregating = [part.label for part in parts if replaces_aggregation(part)]
     if len(aggregating) > 1:
         raise InputError(
             f"{' and '.join(aggregating)} cannot be composed: each aggregates the parameters in "
             "its own way; keep one of them"
         )
+
+
+def with_prefix(phase: Phase, key: str) -> Phase:
+    """Return the phase of a part with the label of its model in the state of the composition."""
+    (label,) = tree.add_prefix(key, {phase.model: {}})
+    return replace(phase, model=label)
 
 
 def party_view(party: Party, key: str) -> Party:
