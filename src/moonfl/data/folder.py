@@ -10,7 +10,7 @@ import torch
 from ..errors import InputError, unknown
 from .augment import default_preparation
 from .base import Columns, Dataset, Examples, Reading
-from .images import Cache, Images, size_of, wrong_size
+from .images import Cache, Images, common_size
 
 EXTENSIONS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 PARTY = "party"  # the name of the column of parties
@@ -35,7 +35,7 @@ def read_folder(folder: Path, reading: Reading) -> Dataset:
     classes = _classes(splits[0], reading)
     files = [_image_files(split, classes) for split in splits]
     paths = [file.path for split_files in files for file in split_files]
-    size = _common_size(paths, reading.image_size)
+    size = common_size(paths, reading.image_size)
     resize = reading.image_size is not None
     cache: Cache = {}
     examples = [_examples(split_files, classes, size, resize, cache) for split_files in files]
@@ -143,23 +143,6 @@ def _check_no_loose_images(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() in EXTENSIONS and path.is_file():
             raise InputError(f"{path} has no label: it is not in a class folder")
-
-
-def _common_size(paths: list[Path], image_size: int | None) -> tuple[int, int]:
-    """Return height and width of all images.
-
-    Every header is read here; Images.check finds damaged pixels when a run starts.
-    """
-    sizes = [size_of(path) for path in paths]
-    if image_size is not None:
-        return image_size, image_size
-    for path, size in zip(paths, sizes, strict=True):
-        if size != sizes[0]:
-            raise InputError(
-                f"{wrong_size(path, size, sizes[0])} as {paths[0].name} has; "
-                "set image_size=N to resize all images to NxN"
-            )
-    return sizes[0]
 
 
 def _examples(

@@ -13,11 +13,12 @@ from typing import NamedTuple, TextIO
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..errors import InputError, unknown
 from ..settings import parse_float
 from .augment import AS_STORED
-from .base import Dataset, Examples, Reading
+from .base import Columns, Dataset, Examples, Reading
 from .labels import check_classification, regression_target
 from .locations import check_file
 
@@ -66,7 +67,7 @@ def dataset_of_tables(tables: list[Table], reading: Reading, one_party: bool = F
     features = _feature_names(tables, {reading.label, *names, *reading.ignore})
     classes = reading.classes or class_names(tables, reading.label)
     examples = [_examples(table, features, reading.label, classes) for table in tables]
-    columns = [_columns(table, names) for table in tables]
+    columns = [group_columns(table, names) for table in tables]
     has_test = len(tables) > 1
     return Dataset(
         train=examples[0],
@@ -111,7 +112,7 @@ def _feature_names(tables: list[Table], excluded: set[str]) -> list[str]:
     return features
 
 
-def _columns(table: Table, names: list[str]) -> dict[str, NDArray[np.generic]]:
+def group_columns(table: Table, names: list[str]) -> Columns:
     """Return those of the columns of parties and groups that the table has."""
     return {name: np.array(_non_empty(table, name)) for name in names if name in table.header}
 
@@ -227,15 +228,19 @@ def _non_empty(table: Table, name: str) -> list[str]:
 
 def _examples(table: Table, features: list[str], label: str, classes: tuple[str, ...]) -> Examples:
     """Return the features and the class indices of all rows."""
+    y = class_indices(table, label, classes)
+    return Examples(torch.from_numpy(_floats(table, features)), y)
+
+
+def class_indices(table: Table, label: str, classes: tuple[str, ...]) -> Tensor:
+    """Return the index of the class of every row."""
     index = {name: k for k, name in enumerate(classes)}
     labels = _non_empty(table, label)
     for row, value in enumerate(labels):
         if value not in index:
             error = unknown("class", value, classes)
             raise InputError(f"{table.place(row)}, column '{label}': {error}")
-    x = _floats(table, features)
-    y = torch.tensor([index[value] for value in labels])
-    return Examples(torch.from_numpy(x), y)
+    return torch.tensor([index[value] for value in labels])
 
 
 def _floats(table: Table, features: list[str]) -> NDArray[np.float64]:
