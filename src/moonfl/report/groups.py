@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from ..runs.schema import RoundRecord
 from .labels import (
-    FEDAVG,
     dataset_name,
+    is_fedavg,
+    is_of_method,
     method_labels,
-    server_optimizer,
     setting_labels,
     sort_key,
 )
@@ -78,8 +78,7 @@ class Group:
     @property
     def is_fedavg(self) -> bool:
         """Return True for plain FedAvg, the baseline of the other methods."""
-        method = (self.settings["algorithm.name"], server_optimizer(self.settings))
-        return self.federated and method == FEDAVG
+        return self.federated and is_fedavg(self.settings)
 
     @property
     def small(self) -> bool:
@@ -132,8 +131,7 @@ class Group:
         """Return the settings that are not the method's, as a key to compare groups by."""
         pairs = []
         for key in sorted(self.settings):
-            of_method = key.startswith(("algorithm.", "server."))
-            if not of_method and key not in IGNORED + without:
+            if not is_of_method(key) and key not in IGNORED + without:
                 pairs.append((key, repr(self.settings[key])))
         return tuple(pairs)
 

@@ -12,8 +12,16 @@ DATASET_NAMES = {
     "cifar100": "CIFAR-100",
     "tiny-imagenet": "Tiny-ImageNet",
 }
+# Settings of the other components, as papers write them.
 PERSONAL_NAMES = {"batchnorm": "FedBN", "output": "FedPer", "encoder": "LG-FedAvg"}
-FEDAVG = ("fedavg", "average")  # algorithm and server optimizer
+AGGREGATION_NAMES = {"fednova": "FedNova"}
+SERVER_NAMES = {
+    "momentum": "FedAvgM",
+    "adam": "FedAdam",
+    "yogi": "FedYogi",
+    "adagrad": "FedAdagrad",
+}
+METHOD_KEYS = ("aggregation", "trim", "clip")  # belong to the method, like algorithm.* and server.*
 ALWAYS_SHOWN = ("mu", "alpha")  # settings of methods that papers always name
 SHOWN_FIRST = (
     "dataset",
@@ -28,7 +36,7 @@ SHOWN_FIRST = (
     "lr",
 )
 NEVER_SHOWN = ("seed", "data_dir", "scale")
-IN_METHOD_NAME = ("personal",)  # settings that the name of the method contains
+IN_METHOD_NAME = ("personal", "aggregation")  # settings that the name of the method contains
 MIN_GROUPS = 5  # from this many groups on, the most common value of a setting is not shown
 
 
@@ -50,6 +58,27 @@ def server_optimizer(settings: Settings) -> str:
     return str(settings.get("server.name", "average"))
 
 
+def aggregation_rule(settings: Settings) -> str:
+    """Return the name of the aggregation rule; runs of 0.1 call the mean "none"."""
+    rule = str(settings.get("aggregation", "mean"))
+    return "mean" if rule == "none" else rule
+
+
+def is_of_method(key: str) -> bool:
+    """Return True if a setting belongs to the method and not to the problem that it solves."""
+    return key.startswith(("algorithm.", "server.")) or key in METHOD_KEYS
+
+
+def is_fedavg(settings: Settings) -> bool:
+    """Return True for plain FedAvg: weighted mean, no clipping, no server optimizer."""
+    return (
+        settings["algorithm.name"] == "fedavg"
+        and server_optimizer(settings) == "average"
+        and aggregation_rule(settings) == "mean"
+        and settings.get("clip") is None
+    )
+
+
 def sort_key(settings: Settings, federated: bool) -> tuple[Any, ...]:
     """Return the key that sorts groups: by setting, then MOON, FedAvg and the other methods.
 
@@ -65,7 +94,7 @@ def sort_key(settings: Settings, federated: bool) -> tuple[Any, ...]:
     of_method: list[tuple[str, Any]] = []
     for key, value in sorted(settings.items()):
         if isinstance(value, str | int | float) and key not in NEVER_SHOWN:
-            part = of_method if "." in key else shared
+            part = of_method if is_of_method(key) else shared
             part.append((key, sortable(value)))
     return (
         str(settings["dataset"]),
@@ -108,7 +137,7 @@ def method_labels(all_settings: list[Settings], federated: list[bool]) -> list[s
         peers = [other for n, other in zip(names, all_settings, strict=True) if n == name]
         words = [name]
         for key in settings:
-            if not key.startswith(("algorithm.", "server.")) or key.endswith(".name"):
+            if not is_of_method(key) or key.endswith(".name") or key in IN_METHOD_NAME:
                 continue
             always = key.rpartition(".")[2] in ALWAYS_SHOWN and is_federated
             if always or repr(settings[key]) not in uninformative_values(key, peers):
@@ -129,24 +158,37 @@ def short_key(key: str, settings: Settings) -> str:
 
 
 def method_name(settings: Settings) -> str:
-    """Return the name of the method as papers write it, such as "MOON + SCAFFOLD, FedBN".
+    """Return the name of the method as papers write it, such as "MOON + FedDecorr, FedBN".
 
-    `+ server` names a server optimizer. FedAvg with personal tensors has the name of these.
+    The other components follow the algorithm. FedAvg is not named beside a published method.
     """
     algorithm = str(settings["algorithm.name"])
     name = " + ".join(method_names().get(part, part) for part in algorithm.split("+"))
     if settings.get("parties") == 1:
         name = "centralised"
-    server = server_optimizer(settings)
-    if server != "average":
-        name += f" + server {server}"
-    selection = settings.get("personal")
-    if selection is None:
-        return name
-    personal = PERSONAL_NAMES.get(str(selection))
-    if personal is not None and (algorithm, server) == FEDAVG:
-        return personal
-    return f"{name}, {personal or f'personal {selection}'}"
+    published, others = component_names(settings)
+    if name == method_names()["fedavg"] and published:
+        return ", ".join([*published, *others])
+    return ", ".join([name, *published, *others])
+
+
+def component_names(settings: Settings) -> tuple[list[str], list[str]]:
+    """Return the names of personal part, aggregation and server optimizer if they are not default.
+
+    Those that were published under a name come first, then the descriptions of the others.
+    """
+    published: list[str] = []
+    others: list[str] = []
+    for value, default, names, prefix in (
+        (settings.get("personal"), None, PERSONAL_NAMES, "personal "),
+        (aggregation_rule(settings), "mean", AGGREGATION_NAMES, ""),
+        (server_optimizer(settings), "average", SERVER_NAMES, "server "),
+    ):
+        if str(value) in names:
+            published.append(names[str(value)])
+        elif value != default:
+            others.append(f"{prefix}{value}")
+    return published, others
 
 
 def uninformative_values(key: str, peers: list[Settings]) -> set[str | None]:
@@ -183,7 +225,9 @@ def setting_labels(
 def distinguishing_keys(all_settings: list[Settings]) -> list[str]:
     """Return a short list of settings whose values together differ between as many as possible."""
     others = {key for settings in all_settings for key in settings}
-    others = {key for key in others if "." not in key and key not in NEVER_SHOWN + IN_METHOD_NAME}
+    others = {
+        key for key in others if not is_of_method(key) and key not in NEVER_SHOWN + IN_METHOD_NAME
+    }
     keys: list[str] = []
     distinct = 1
     for key in [*SHOWN_FIRST, *sorted(others - set(SHOWN_FIRST))]:
