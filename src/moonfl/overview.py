@@ -11,12 +11,26 @@ from pathlib import Path
 import msgspec
 
 PATH = Path(__file__).with_name("overview.json")
+BASELINES = "baselines"
+SEVERAL = "several components"
+# What a preset changes, compared with FedAvg, in the order of `moonfl list`.
+COMPONENTS = (
+    BASELINES,
+    "local term",
+    "personal part",
+    "aggregation",
+    "privacy",
+    "server optimizer",
+    SEVERAL,
+)
 
 
 class PresetEntry(msgspec.Struct, kw_only=True):
-    """A line of `moonfl list`."""
+    """A preset: one method on one dataset. `moonfl list` shows one line per method."""
 
-    name: str
+    name: str  # DATASET-METHOD
+    dataset: str
+    component: str  # what the method changes, compared with FedAvg
     description: str
     paper: str  # top-1 test accuracy in the paper; may be empty
 

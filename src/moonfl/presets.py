@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from .algorithms import (
     MOON,
+    Algorithm,
     FedAvg,
     FedDecorr,
     FedDyn,
@@ -17,9 +18,11 @@ from .algorithms import (
     QFedAvg,
     Scaffold,
     Solo,
+    replaces_aggregation,
 )
 from .experiment import Experiment
-from .server_optimizers import Adagrad, Momentum
+from .overview import BASELINES, SEVERAL
+from .server_optimizers import Adagrad, Average, Momentum
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,25 @@ class Preset:
     """An experiment with a name, as `moonfl list` shows it."""
 
     experiment: Experiment
-    description: str
+    description: str  # the same for every dataset
     paper: str = ""  # top-1 test accuracy in the paper; empty if the paper has none
+
+    @property
+    def component(self) -> str:
+        """Return the component of a federation that the preset changes, compared with FedAvg."""
+        exp = self.experiment
+        changed = {
+            "local term": has_local_term(exp.algorithm),
+            "personal part": exp.personal is not None,
+            "aggregation": exp.aggregation != "mean" or replaces_aggregation(exp.algorithm),
+            "privacy": exp.clip is not None,
+            "server optimizer": not isinstance(exp.server, Average),
+        }
+        names = [name for name, is_changed in changed.items() if is_changed]
+        if not names or not exp.algorithm.federated:
+            return BASELINES
+        # A term may bring its own aggregation, as FedDyn's does.
+        return names[0] if names[1:] in ([], ["aggregation"]) else SEVERAL
 
 
 @dataclass(frozen=True)
@@ -38,6 +58,7 @@ class Setting:
     base: Experiment
     moon_mu: float  # the best mu of MOON
     fedprox_mu: float  # the best mu of FedProx
+    decorrelation: float  # beta of FedDecorr in its authors' scripts
     accuracy: dict[str, str]  # Table 1, and the FedAvgM table of the appendix
 
 
@@ -46,12 +67,14 @@ SETTINGS = {
         base=Experiment(dataset="digits", rounds=30, epochs=5, batch_size=16),
         moon_mu=1.0,
         fedprox_mu=0.01,
+        decorrelation=0.1,
         accuracy={},
     ),
     "cifar10": Setting(
         base=Experiment(dataset="cifar10", rounds=100),
         moon_mu=5.0,
         fedprox_mu=0.01,
+        decorrelation=0.1,
         accuracy={
             "moon": "69.1 ± 0.4 %",
             "fedavg": "66.3 ± 0.5 %",
@@ -66,6 +89,7 @@ SETTINGS = {
         base=Experiment(dataset="cifar100", rounds=100),
         moon_mu=1.0,
         fedprox_mu=0.001,
+        decorrelation=0.05,
         accuracy={
             "moon": "67.5 ± 0.4 %",
             "fedavg": "64.5 ± 0.4 %",
@@ -80,6 +104,7 @@ SETTINGS = {
         base=Experiment(dataset="tiny-imagenet", rounds=20),
         moon_mu=1.0,
         fedprox_mu=0.001,
+        decorrelation=0.1,
         accuracy={
             "moon": "25.1 ± 0.1 %",
             "fedavg": "23.0 ± 0.1 %",
@@ -95,27 +120,36 @@ SETTINGS = {
 SERVER_MOMENTUM = 0.7
 
 
+def has_local_term(method: Algorithm) -> bool:
+    """Return True if the method changes what a party minimises."""
+    return any(
+        getattr(type(method), hook) is not getattr(Algorithm, hook)
+        for hook in ("term", "local_loss")
+    )
+
+
 def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
     """Return the experiment and the description of every method on one dataset."""
     fedavg = replace(setting.base, algorithm=FedAvg())
     moon = replace(fedavg, algorithm=MOON(mu=setting.moon_mu))
     fedprox = replace(fedavg, algorithm=FedProx(mu=setting.fedprox_mu))
+    feddecorr = replace(fedavg, algorithm=FedDecorr(weight=setting.decorrelation))
     solo = replace(fedavg, algorithm=Solo(), rounds=1, epochs=300)
     momentum = Momentum(momentum=SERVER_MOMENTUM)
     centralised = replace(fedavg, parties=1, rounds=300, epochs=1)
     model = fedavg.model if str(fedavg.model).startswith("resnet") else "resnet18"
     fedbn = replace(fedavg, model=model, personal="batchnorm")  # needs a model with BatchNorm
     return {
-        "moon": (moon, f"MOON, mu {setting.moon_mu:g}"),
+        "moon": (moon, "MOON with the paper's mu"),
         "fedavg": (fedavg, "FedAvg"),
-        "fedprox": (fedprox, f"FedProx, mu {setting.fedprox_mu:g}"),
+        "fedprox": (fedprox, "FedProx with the paper's mu"),
         "scaffold": (replace(fedavg, algorithm=Scaffold()), "SCAFFOLD"),
-        "solo": (solo, "every party alone, 300 epochs"),
-        "fedavgm": (replace(fedavg, server=momentum), "FedAvgM, server momentum 0.7"),
+        "solo": (solo, "parties alone, 300 epochs"),
+        "fedavgm": (replace(fedavg, server=momentum), "FedAvgM, momentum 0.7"),
         "moon-fedavgm": (replace(moon, server=momentum), "MOON with FedAvgM"),
         "fednova": (replace(fedavg, algorithm=FedNova()), "FedNova"),
         "feddyn": (replace(fedavg, algorithm=FedDyn()), "FedDyn, alpha 0.1"),
-        "feddecorr": (replace(fedavg, algorithm=FedDecorr()), "FedDecorr, beta 0.1"),
+        "feddecorr": (feddecorr, "FedDecorr, authors' beta"),
         "fedntd": (replace(fedavg, algorithm=FedNTD()), "FedNTD, beta 1, tau 1"),
         "fedlc": (replace(fedavg, algorithm=FedLC()), "FedLC, tau 1"),
         "fedrs": (replace(fedavg, algorithm=FedRS()), "FedRS, alpha 0.5"),
@@ -123,10 +157,10 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
         "fedexp": (replace(fedavg, algorithm=FedExP()), "FedExP"),
         "fedadagrad": (replace(fedavg, server=Adagrad(lr=0.01)), "FedAdagrad, server lr 0.01"),
         "qfedavg": (replace(fedavg, algorithm=QFedAvg(q=0.01)), "q-FedAvg, q 0.01"),
-        "fedbn": (fedbn, "FedBN: BatchNorm stays at the party"),
-        "fedper": (replace(fedavg, personal="output"), "FedPer: the output layer stays there"),
-        "lgfedavg": (replace(fedavg, personal="encoder"), "LG-FedAvg: the encoder stays there"),
-        "centralised": (centralised, "all data in one place, 300 epochs"),
+        "fedbn": (fedbn, "FedBN: BatchNorm stays"),
+        "fedper": (replace(fedavg, personal="output"), "FedPer: output layer stays"),
+        "lgfedavg": (replace(fedavg, personal="encoder"), "LG-FedAvg: encoder stays"),
+        "centralised": (centralised, "all data at one party"),
     }
 
 

@@ -14,7 +14,13 @@ def build() -> Overview:
     from ..presets import PRESETS
 
     presets = [
-        PresetEntry(name=name, description=preset.description, paper=preset.paper)
+        PresetEntry(
+            name=name,
+            dataset=preset.experiment.dataset,
+            component=preset.component,
+            description=preset.description,
+            paper=preset.paper,
+        )
         for name, preset in PRESETS.items()
     ]
     methods = [MethodEntry(name=name, label=cls.label) for name, cls in ALGORITHMS.items()]
