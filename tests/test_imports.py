@@ -6,11 +6,19 @@ from pathlib import Path
 import moonfl
 
 LAYERS = [
-    {"errors", "numerics", "overview", "registry", "seeds", "settings", "tree", "types"}
+    {"errors", "measures", "numerics", "overview", "registry", "seeds", "settings", "tree", "types"}
     | {"data.locations", "runs.index", "runs.schema"},
     {"kernels"},
     {"algorithms", "data", "models", "server_optimizers"},
-    {"aggregation", "components", "experiment", "metrics", "presets", "trained_model"},
+    {
+        "aggregation",
+        "components",
+        "experiment",
+        "metrics",
+        "objectives",
+        "presets",
+        "trained_model",
+    },
     {"local", "personal", "task"},
     {"runs"},
     {"engines", "federation"},

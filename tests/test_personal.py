@@ -268,7 +268,7 @@ def test_a_common_test_set_is_shared_by_class_proportions() -> None:
 
 def test_the_statistics_over_parties() -> None:
     sites = {i: (i, 20) for i in range(20)}
-    scores = {LABEL: Score(0.5, 1.0, 0.5, 0.5, sites=sites)}
+    scores = {LABEL: Score(1.0, accuracy=0.5, sites=sites)}
     values = party_statistics(scores)
     assert values["party_accuracy"] == pytest.approx(9.5 / 20)
     assert values["party_accuracy_std"] == pytest.approx((399 / 12) ** 0.5 / 20)

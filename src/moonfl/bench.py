@@ -216,7 +216,7 @@ def make_step(exp: Experiment, task: Task, variant: Variant, batch: int = BATCH)
         momentum=exp.momentum,
         supervised=task.supervised,
         frozen=bench.frozen,
-        class_counts=torch.bincount(examples.y, minlength=len(task.classes)),
+        class_counts=task.objective.counts(examples.y, len(task.classes)),
         outputs=lambda model: iter([(bench.frozen(model)(samples), samples)]),
     )
     model = bench.module(party.global_model).train()

@@ -143,7 +143,7 @@ def local_update(
             momentum=exp.momentum,
             supervised=task.supervised,
             frozen=frozen_factory(exp, task, workbench, data),
-            class_counts=torch.bincount(data.y, minlength=len(task.classes)),
+            class_counts=task.objective.counts(data.y, len(task.classes)),
             outputs=functools.partial(outputs_of, exp, task, workbench, data),
             personal=personal,
         )

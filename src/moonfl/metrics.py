@@ -1,16 +1,28 @@
-"""Evaluation metrics: counts over samples, and accuracy, F1 and balanced accuracy from them.
+"""Evaluation metrics: the score of a model, and the counts over samples of a classifier.
 
 Held-out samples are evaluated in chunks. A `Tally` holds the counts of one chunk or of all; `score`
-turns it into a `Score`. Add a metric here: its counts to Tally, its value to Score.
+turns it into a `Score`. The counts of other tasks are in objectives/.
 """
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
+
+
+class Counts(Protocol):
+    """What every task counts over some samples; each adds its own fields."""
+
+    @property
+    def loss(self) -> float:
+        """Return the sum of the losses of the samples."""
+
+    @property
+    def parties(self) -> dict[int, Any]:
+        """Return what is counted by the owner of the samples, if it is known."""
 
 
 class Tally(NamedTuple):
@@ -24,13 +36,14 @@ class Tally(NamedTuple):
 
 
 class Score(NamedTuple):
-    """The metrics of one model."""
+    """The metrics of one model. One of accuracy, rmse and mean_average_precision is set."""
 
-    accuracy: float
     loss: float
-    macro_f1: float
-    balanced_accuracy: float
-    sites: dict[int, tuple[int, int]] | None = None  # party -> (correct, number), held-out samples
+    accuracy: float | None = None
+    macro_f1: float | None = None
+    balanced_accuracy: float | None = None
+    # party -> (sum over its held-out samples, number of them); correct predictions, for accuracy
+    sites: Mapping[int, tuple[float, int]] | None = None
     absent: Mapping[int, str] = MappingProxyType({})  # parties whose samples are missing, and why
     validation: "Score | None" = None  # on the validation samples, which select the best round
 

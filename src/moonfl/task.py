@@ -9,11 +9,10 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -35,7 +34,7 @@ from .data.partition import (
 from .data.shift import Shift, shift_features, shift_unit
 from .errors import InputError, first_line, notify, unknown
 from .experiment import HOLDOUT, Experiment
-from .metrics import Score, Tally, score, tally, total
+from .metrics import Counts, Score
 from .models.base import (
     STATISTICS,
     Standardise,
@@ -47,12 +46,14 @@ from .models.base import (
 )
 from .models.encoders import ENCODERS, ModelSource, build_model
 from .numerics import standard_settings
+from .objectives import Classification, Objective
 from .personal import LABEL, personal_names, share_test_set
 from .runs.schema import PartitionRecord
 from .trained_model import SAMPLES, Blueprint
 from .types import Batch, Params, State
 
 EVALUATION_BATCH = 500
+CLASSIFICATION = Classification()
 Chunk = tuple[str, Tensor]  # a held-out set, and some of its rows
 
 
@@ -92,6 +93,7 @@ class Task:
     features: tuple[str, ...] = ()  # column names of a table, in their order in x
     validation_party: Tensor | None = None  # owner of each validation sample
     personal: tuple[str, ...] = ()  # names of the tensors that stay at the parties
+    objective: Objective[Any] = CLASSIFICATION  # loss, counts and scores
 
     def init_model(self, seed: int) -> tuple[Params, Params]:
         """Return the initial weights w^0 and buffers: the same for every algorithm."""
@@ -129,7 +131,7 @@ class Task:
 
     def supervised(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the supervised loss."""
-        return F.cross_entropy(logits, batch.y)
+        return self.objective.supervised(logits, batch.y)
 
     @property
     def held_out(self) -> dict[str, Examples]:
@@ -155,18 +157,18 @@ class Task:
                     chunks.append((name, rows))
         return chunks
 
-    def evaluate_chunks(self, model: nn.Module, numbers: range) -> list[Tally]:
+    def evaluate_chunks(self, model: nn.Module, numbers: range) -> list[Counts]:
         """Count the model's predictions on each of these chunks."""
         return self._evaluate(model, self.chunks(), numbers)
 
-    def evaluate_party(self, model: nn.Module, party: int) -> dict[str, Tally]:
+    def evaluate_party(self, model: nn.Module, party: int) -> dict[str, Counts]:
         """Count the predictions of a party's model on each set of samples that it holds out."""
         chunks = self.chunks(party)
         tallies = self._evaluate(model, chunks, range(len(chunks)))
-        return sum_by_set(chunks, tallies)
+        return self._sum_by_set(chunks, tallies)
 
     @torch.no_grad()
-    def _evaluate(self, model: nn.Module, chunks: list[Chunk], numbers: range) -> list[Tally]:
+    def _evaluate(self, model: nn.Module, chunks: list[Chunk], numbers: range) -> list[Counts]:
         """Count the model's predictions on the chunks with these numbers."""
         model.eval()
         hidden_state = tree.hidden_state_of(model)
@@ -182,21 +184,29 @@ class Task:
             with seeds.seeded(0, "evaluation", number):  # for models that use random numbers
                 logits = model(batch.x).logits
             loss = float(self.supervised(logits, batch)) * len(rows)
-            tallies.append(tally(logits, batch.y, loss, party))
+            tallies.append(self.objective.tally(logits, batch.y, loss, party))
         return tallies
 
-    def tallies(self, parts: list[Tally]) -> dict[str, Tally]:
+    def tallies(self, parts: list[Counts]) -> dict[str, Counts]:
         """Sum the counts of all chunks, by the set they belong to."""
-        return sum_by_set(self.chunks(), parts)
+        return self._sum_by_set(self.chunks(), parts)
 
-    def score_parties(self, parties: list[dict[str, Tally]]) -> Score:
+    def score_parties(self, parties: list[dict[str, Counts]]) -> Score:
         """Return the score of personal models from the counts of each party, in party order."""
         sets = {name: [part[name] for part in parties if name in part] for name in self.held_out}
-        return score(**{name: total(parts) for name, parts in sets.items() if parts})
+        totals = {name: self.objective.total(parts) for name, parts in sets.items() if parts}
+        return self.objective.score(**totals)
 
-    def score(self, parts: list[Tally]) -> Score:
+    def score(self, parts: list[Counts]) -> Score:
         """Return the score of a model from the counts of all chunks."""
-        return score(**self.tallies(parts))
+        return self.objective.score(**self.tallies(parts))
+
+    def _sum_by_set(self, chunks: list[Chunk], parts: list[Counts]) -> dict[str, Counts]:
+        """Sum the counts of chunks, by the set they belong to."""
+        by_set: dict[str, list[Counts]] = {}
+        for (name, _), part in zip(chunks, parts, strict=True):
+            by_set.setdefault(name, []).append(part)
+        return {name: self.objective.total(counts) for name, counts in by_set.items()}
 
     def check_images(self) -> None:
         """Decode every image file once, so that a damaged one is found before the first round."""
@@ -262,17 +272,8 @@ class Task:
 
     def counts(self, examples: Examples) -> list[int]:
         """Return the number of samples of each class."""
-        labels = examples.y.cpu().numpy()
-        counts: list[int] = np.bincount(labels, minlength=len(self.classes)).tolist()
+        counts: list[int] = self.objective.counts(examples.y, len(self.classes)).tolist()
         return counts
-
-
-def sum_by_set(chunks: list[Chunk], parts: list[Tally]) -> dict[str, Tally]:
-    """Sum the counts of chunks, by the set they belong to."""
-    by_set: dict[str, list[Tally]] = {}
-    for (name, _), part in zip(chunks, parts, strict=True):
-        by_set.setdefault(name, []).append(part)
-    return {name: total(counts) for name, counts in by_set.items()}
 
 
 def sample_hashes(examples: Examples) -> Iterator[int]:

@@ -205,7 +205,10 @@ NO_TABLE = b'versions = 3\nrounds = 2\ndataset = "x"\n[algorithm]\nname = "moon"
             values("rounds.jsonl", parties=[{"drift": "far"}]),
             r"line 2: parties\[0\]\.drift: expected .*, got 'far'",
         ),
-        (values("rounds.jsonl", accuracy=True), r"line 2: accuracy: expected float, got True"),
+        (
+            values("rounds.jsonl", accuracy=True),
+            r"line 2: accuracy: expected float \| null, got True",
+        ),
         (values("rounds.jsonl", accuracy=float("nan")), r"line 2: accuracy: .*, got nan"),
         (values("rounds.jsonl", round=3), r"rounds\.jsonl, line 2: round must be 2, got 3"),
         (values("rounds.jsonl", macro_f1="x"), r"line 2: macro_f1: expected float .*, got 'x'"),

@@ -2,14 +2,14 @@
 
 import pytest
 
-from moonfl.runs.schema import Hits, RoundRecord
+from moonfl.runs.schema import PartySum, RoundRecord
 from moonfl.runs.stopping import absent_parties, best_round, is_finished, selected_round
 
 ALL = {"0": (80, 100), "1": (70, 100), "2": (24, 100)}  # 58 %
 EASY = {"0": (80, 100), "1": (72, 100)}  # 76 %
 
 
-def record(number: int, sites: dict[str, Hits]) -> RoundRecord:
+def record(number: int, sites: dict[str, PartySum]) -> RoundRecord:
     """Return a round whose test and validation samples are evaluated at these sites."""
     accuracy = sum(hits for hits, _ in sites.values()) / sum(size for _, size in sites.values())
     return RoundRecord(
@@ -36,7 +36,7 @@ def record(number: int, sites: dict[str, Hits]) -> RoundRecord:
     ],
 )
 def test_the_best_round_is_compared_over_common_sites(
-    rounds: list[dict[str, Hits]], best: int
+    rounds: list[dict[str, PartySum]], best: int
 ) -> None:
     records = [record(number, sites) for number, sites in enumerate(rounds, 1)]
     assert best_round(records).round == best

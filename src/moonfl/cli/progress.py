@@ -7,6 +7,7 @@ from types import TracebackType
 from tqdm import tqdm
 
 from ..errors import notify
+from ..measures import measure_of
 from ..runs.schema import RoundRecord
 
 ANALYSIS = "analysing the final model"  # takes a few seconds
@@ -56,16 +57,17 @@ class Progress:
             self.bar.set_description_str(ANALYSIS)
 
     def _show(self, record: RoundRecord) -> None:
-        accuracy = f"accuracy {100 * record.accuracy:.1f} %{absence_mark(record)}"
+        measure = measure_of(record)
+        value = f"{measure.name} {measure.text(measure.value(record))}{absence_mark(record)}"
         if self.bar is None:
             notify(
-                f"round {record.round}/{self.rounds}  {accuracy}  loss {record.loss:.3f}  "
+                f"round {record.round}/{self.rounds}  {value}  loss {record.loss:.3f}  "
                 f"{record.seconds:.1f} s"
             )
             return
         if self.bar.n == 0:  # a resumed run: earlier rounds must not count for the speed
             self.bar.initial = self.bar.n = record.round - 1
-        self.bar.set_postfix_str(accuracy, refresh=False)
+        self.bar.set_postfix_str(value, refresh=False)
         self.bar.update()
 
 

@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 from ..errors import InputError, RunError, notify
 from ..experiment import Experiment
-from ..metrics import Score, Tally
+from ..metrics import Counts, Score
 from ..personal import LABEL
 from ..runs.states import States
 from ..task import EVALUATION_BATCH, Task
@@ -131,7 +131,7 @@ class Pool:
         cuts = [chunks * k // self.size for k in range(self.size + 1)]
         ranges = [(start, stop) for start, stop in itertools.pairwise(cuts) if start < stop]
         jobs = [EvaluateJob(start, stop) for start, stop in ranges]
-        tallies: dict[int, list[Tally]] = {}
+        tallies: dict[int, list[Counts]] = {}
         with contextlib.closing(self._run(jobs, {"model": params})) as answers:
             for job, answer, _ in answers:
                 tallies[job.start] = answer.tallies
@@ -142,7 +142,7 @@ class Pool:
         """Evaluate the model of each party on the samples that it holds out."""
         jobs = [EvaluatePartyJob(i) for i in range(len(self.task.parties))]
         shared = {**server.params, **server.buffers}
-        tallies: dict[int, dict[str, Tally]] = {}
+        tallies: dict[int, dict[str, Counts]] = {}
         with contextlib.closing(self._run(jobs, {"model": shared})) as answers:
             for job, answer, _ in answers:
                 tallies[job.party] = answer.tallies

@@ -20,7 +20,7 @@ from .. import tree
 from ..errors import InputError, RunError
 from ..experiment import Experiment
 from ..local import Workbench, local_update
-from ..metrics import Tally
+from ..metrics import Counts
 from ..personal import LABEL
 from ..task import Task
 from ..types import Params, Server, State, Update
@@ -89,13 +89,13 @@ class Trained(NamedTuple):
 class Evaluated(NamedTuple):
     """Worker to parent: the answer to an EvaluateJob, one tally per chunk."""
 
-    tallies: list[Tally]
+    tallies: list[Counts]
 
 
 class EvaluatedParty(NamedTuple):
     """Worker to parent: the answer to an EvaluatePartyJob, one tally per held-out set."""
 
-    tallies: dict[str, Tally]
+    tallies: dict[str, Counts]
 
 
 class Failure(NamedTuple):

@@ -6,6 +6,7 @@ from importlib import metadata
 import torch
 
 from ..experiment import CUSTOM_MODEL, Experiment
+from ..measures import measure_of
 from ..report.tables import markdown_text
 from ..runs.schema import RoundRecord
 from ..trained_model import Blueprint, describe
@@ -30,20 +31,20 @@ class Artifact:
     @property
     def title(self) -> str:
         """Describe the model, as in "the global model after round 3 of 10, accuracy 81.2 %"."""
-        accuracy = self._accuracy()
+        measure = measure_of(self.record)
+        value = f"{measure.name} {measure.text(self._value())}"
         absent = ", ".join(self.record.absent or {})
         mark = f" (evaluated without party {absent})" if absent else ""
-        return f"{self._owner()} model after {self._round()}, accuracy {100 * accuracy:.1f} %{mark}"
+        return f"{self._owner()} model after {self._round()}, {value}{mark}"
 
-    def _accuracy(self) -> float:
-        """Return the accuracy of this model; a personal one has its party's held-out samples."""
+    def _value(self) -> float:
+        """Return the measure of this model; a personal one has its party's held-out samples."""
+        measure = measure_of(self.record)
         party = self.name.removeprefix("party")
         sites = self.record.sites or {}
         if self.experiment.personal is not None and party in sites:
-            correct, number = sites[party]
-            return correct / number
-        accuracies = self.record.accuracies or {}
-        return accuracies.get(self.name, self.record.accuracy)
+            return measure.from_sums([sites[party]])
+        return measure.model_value(self.record, self.name)
 
     def _owner(self) -> str:
         if self.name.startswith("party"):

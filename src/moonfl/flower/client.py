@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from flwr.app import Context, Message, RecordDict
@@ -19,7 +20,6 @@ from ..data.moments import compute_moments
 from ..errors import DataError, InputError, RunError, notify
 from ..experiment import Experiment
 from ..local import Workbench, local_update
-from ..metrics import Tally
 from ..models.base import standardises
 from ..numerics import standard_settings
 from ..runs import schema
@@ -210,7 +210,7 @@ def arrange_columns(site: Site, features: list[str]) -> Site:
     return replace(site, task=task, features=tuple(features))
 
 
-def to_counts(tally: Tally) -> EvaluationCounts:
+def to_counts(tally: Any) -> EvaluationCounts:
     """Return a tally as part of a message."""
     return EvaluationCounts(
         loss=tally.loss, actual=tally.actual, predicted=tally.predicted, hits=tally.hits

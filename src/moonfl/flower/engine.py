@@ -24,7 +24,7 @@ from flwr.app import Message
 from ..engines.embedded import Embedded
 from ..errors import DivergenceError, RunError, notify
 from ..experiment import Experiment
-from ..metrics import Score, Tally, score, total
+from ..metrics import Counts, Score
 from ..personal import LABEL
 from ..runs.site_states import SiteStates
 from ..runs.states import States
@@ -187,10 +187,10 @@ class SiteEngine:
             return {LABEL: {**server.params, **server.buffers}}
         return self.exp.algorithm.deployed(server)
 
-    def _score(self, name: str, tally: Tally, sizes: Sizes) -> Score:
+    def _score(self, name: str, tally: Counts, sizes: Sizes) -> Score:
         """Return the score on one evaluation set, with the parties that it lacks."""
         absent = {i: reason for i, reason in self.absent.items() if sizes[i][name] > 0}
-        return score(tally)._replace(absent=absent)
+        return self.task.objective.score(tally)._replace(absent=absent)
 
     def _held_out_sizes(self, sets: list[str]) -> Sizes:
         """Return how many samples of each evaluation set the parties reported."""
@@ -222,12 +222,12 @@ class SiteEngine:
 
     def _evaluate_model(
         self, model: Params, sizes: Sizes, evaluators: dict[int, int], sets: list[str]
-    ) -> dict[str, Tally]:
+    ) -> dict[str, Counts]:
         """Let the sites evaluate a model; return their counts per set, summed in party order."""
         deadline = self.membership.rules.deadline
         arrays = to_arrays({"model": model})
         newest = self.states.newest()
-        tallies: dict[int, dict[str, Tally]] = {}
+        tallies: dict[int, dict[str, Counts]] = {}
         refusals: list[RefusedError] = []
 
         def message(i: int) -> Message:
@@ -243,7 +243,7 @@ class SiteEngine:
         def on_answer(i: int, answer: Answer) -> None:
             try:
                 classes = len(self.task.classes)
-                tallies[i] = read_evaluation(content_of(answer), i, sizes[i], classes)
+                tallies[i] = {**read_evaluation(content_of(answer), i, sizes[i], classes)}
             except RefusedError as error:
                 refusals.append(error)
                 self._report_absence(i, str(error))
@@ -255,7 +255,7 @@ class SiteEngine:
             parts = [tallies[i][name] for i in sorted(tallies) if name in tallies[i]]
             if not parts:
                 raise no_evaluation(refusals)
-            totals[name] = total(parts)
+            totals[name] = self.task.objective.total(parts)
         return totals
 
     def _report_absence(self, party: int, reason: str) -> None:

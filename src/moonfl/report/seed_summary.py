@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ..measures import value_of
 from .conclusions import t_interval
 from .runs import Run
 from .statistics import mean_std
@@ -15,7 +16,7 @@ ONE_SEED = (
 
 def seeds_summary(runs: list[Run], diverged: list[int]) -> dict[str, Any]:
     """Return the final accuracies of runs that differ in their seed, as plain values for JSON."""
-    accuracies = [run.rounds[-1].accuracy for run in runs]
+    accuracies = [value_of(run.rounds[-1]) for run in runs]
     mean = mean_std(accuracies)
     assert mean is not None
     interval = t_interval(accuracies) if len(runs) > 1 else None
@@ -33,7 +34,7 @@ def seeds_summary(runs: list[Run], diverged: list[int]) -> dict[str, Any]:
 
 def summarise_seeds(runs: list[Run]) -> str:
     """Return a few lines about the final accuracies of runs that differ in their seed."""
-    accuracies = tuple(run.rounds[-1].accuracy for run in runs)
+    accuracies = tuple(value_of(run.rounds[-1]) for run in runs)
     column = Column("", percent)
     mean = column.text(mean_std(accuracies))
     folder = runs[0].path.parent

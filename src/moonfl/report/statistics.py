@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..measures import value_of
 from ..runs.schema import RoundRecord
 from ..runs.stopping import absent_parties, best_round, selected_round
 from .groups import Group
@@ -60,13 +61,13 @@ def metric_per_round(group: Group, name: str) -> MeanStd | None:
 def selected_accuracy(group: Group) -> MeanStd | None:
     """Return the test accuracy of the rounds that are selected by validation accuracy."""
     selected = [selected_round(records) for records in group.records()]
-    return mean_std(record.accuracy for record in selected if record is not None)
+    return mean_std(value_of(record) for record in selected if record is not None)
 
 
 def best_rounds(group: Group) -> list[tuple[float, int]]:
     """Return for each seed the highest test accuracy and the first round that has it."""
     best = [best_round(records) for records in group.records()]
-    return [(record.accuracy, record.round) for record in best]
+    return [(value_of(record), record.round) for record in best]
 
 
 def paired_differences(group: Group, base: Group) -> tuple[list[int], list[float]]:
@@ -96,7 +97,7 @@ def reach_target(records: Sequence[RoundRecord], target: float) -> Reach | None:
     A round that was evaluated without some sites does not count.
     """
     for number, record in enumerate(records, 1):
-        if record.accuracy >= target and not absent_parties(record, records):
+        if value_of(record) >= target and not absent_parties(record, records):
             return Reach(number, bytes_sent(records[:number]))
     return None
 
@@ -148,7 +149,7 @@ def complete_accuracy(group: Group) -> float:
     for run, records in zip(group.runs, group.records(), strict=True):
         absences = run.absences()
         complete = [record for record in records if record.round not in absences]
-        accuracies.append((complete or records)[-1].accuracy)
+        accuracies.append(value_of((complete or records)[-1]))
     return float(np.mean(accuracies))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..experiment import Experiment
+from ..measures import value_of
 from ..report.groups import SMALL_SCALE
 from ..report.runs import Run
 from ..report.statistics import Reach, bytes_sent, mean_std, reach_target, rounds_and_bytes
@@ -65,7 +66,7 @@ def tables(
 def accuracy_at(run: Run, at_round: int | None) -> float:
     """Return the accuracy after round `at_round`, or after the last round."""
     number = at_round or len(run.rounds)
-    return float(run.rounds[number - 1].accuracy)
+    return value_of(run.rounds[number - 1])
 
 
 def by_seed(entry: Entry, label: str, runs: Runs) -> dict[int, float]:
@@ -169,7 +170,7 @@ def solo_mean_std(runs: dict[int, Run]) -> MeanStd | None:
     if not runs or not all(has_parties_std(run) for run in runs.values()):
         return None
     last = [run.rounds[-1] for run in runs.values()]
-    mean = float(np.mean([record.accuracy for record in last]))
+    mean = float(np.mean([value_of(record) for record in last]))
     std = float(np.mean([record.accuracy_std or 0.0 for record in last]))
     return MeanStd(mean, std, len(last))
 

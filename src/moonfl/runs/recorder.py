@@ -11,6 +11,7 @@ import msgspec
 from .. import aggregation
 from ..errors import InputError
 from ..experiment import Experiment, to_dict
+from ..measures import Measure, measure_of
 from ..personal import LABEL, SHARED, deployed
 from ..task import Task
 from ..trained_model import Blueprint, TrainedModel
@@ -24,7 +25,6 @@ from .states import States
 from .stopping import best_round, selected_round
 from .tensor_files import save
 
-PARTY_METRICS = ("accuracy_std", "party_accuracy", "party_accuracy_std", "party_accuracy_worst")
 GLOBAL = "global"  # name of the model that all parties train
 Watch = Callable[[RoundRecord], None]
 
@@ -35,7 +35,7 @@ def ignore(record: RoundRecord) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run. `accuracy` is that of the last round; `best` is the best round."""
+    """The result of a run. `score` is that of the last round; `best` is the best round."""
 
     experiment: Experiment
     rounds: list[RoundRecord]
@@ -62,13 +62,26 @@ class Result:
         return self.blueprint.deployed(self.models[GLOBAL])
 
     @property
+    def measure(self) -> Measure:
+        """Return the metric by which rounds are compared: accuracy, RMSE or mAP."""
+        return measure_of(self.rounds[-1])
+
+    @property
+    def score(self) -> float:
+        """Return the measure on the test set after the last round."""
+        return self.measure.value(self.rounds[-1])
+
+    @property
     def accuracy(self) -> float:
-        """Return the test accuracy after the last round."""
-        return self.rounds[-1].accuracy
+        """Return the test accuracy after the last round; other tasks have a `score`."""
+        accuracy = self.rounds[-1].accuracy
+        if accuracy is None:
+            raise InputError(f"this run has no accuracy; result.score is its {self.measure.name}")
+        return accuracy
 
     @property
     def best(self) -> RoundRecord:
-        """Return the first round with the highest test accuracy.
+        """Return the first round that is best on the test set.
 
         A round that was evaluated without some sites is not the best if others have more sites.
         """
@@ -76,19 +89,22 @@ class Result:
 
     @property
     def chosen(self) -> RoundRecord | None:
-        """Return the first round with the highest validation accuracy, if rounds are validated."""
+        """Return the first round that is best on validation data, if rounds are validated."""
         return selected_round(self.rounds)
 
     def summary(self) -> dict[str, Any]:
         """Return the result as plain values, for JSON."""
         last = self.rounds[-1]
-        values: dict[str, Any] = {"accuracy": self.accuracy}
-        for key in (*PARTY_METRICS, "macro_f1", "balanced_accuracy", "sites", "absent"):
+        measure = self.measure
+        values: dict[str, Any] = {measure.key: self.score}
+        party = measure.by_party
+        over_parties = (measure.std, party, f"{party}_std", f"{party}_worst")
+        for key in (*over_parties, "macro_f1", "balanced_accuracy", "sites", "absent"):
             if key in last:
                 values[key] = last[key]
-        values |= {"best_accuracy": self.best.accuracy, "best_round": self.best.round}
+        values |= {f"best_{measure.key}": measure.value(self.best), "best_round": self.best.round}
         if self.chosen is not None:
-            values["chosen_accuracy"] = self.chosen.accuracy
+            values[f"chosen_{measure.key}"] = measure.value(self.chosen)
             values["chosen_round"] = self.chosen.round
         if self.directory is not None:
             values["directory"] = str(self.directory)

@@ -3,9 +3,10 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import DivergenceError, RunError
+from ..measures import measure_of
 from ..metrics import Score
 from ..personal import LABEL
 from ..types import Update
@@ -13,6 +14,7 @@ from .schema import PartyRecord, RoundRecord
 
 T = TypeVar("T")
 WORST_SHARE = 0.1  # of the parties, for the accuracy of the worst ones
+METRICS = ("accuracy", "macro_f1", "balanced_accuracy")  # fields of a score and of a record
 
 
 def round_record(
@@ -20,7 +22,7 @@ def round_record(
 ) -> RoundRecord:
     """Return the record of round t.
 
-    With one model the metrics are its score. With several (SOLO) they are means, and of accuracy
+    With one model the metrics are its score. With several (SOLO) they are means, and of the measure
     also the standard deviation and every single value. Personal models have one score; their
     distribution over the parties is added.
     """
@@ -32,22 +34,25 @@ def round_record(
     check_finite(t, scores.values())
     values = list(scores.values())
     several = len(values) > 1
-    accuracies = {name: score.accuracy for name, score in scores.items()}
-    validations = [score.validation for score in values if score.validation is not None]
     first = values[0]
+    measure = measure_of(first)
+    by_model = {name: getattr(score, measure.key) for name, score in scores.items()}
+    validations = [score.validation for score in values if score.validation is not None]
     validation = first.validation
+    metrics: dict[str, Any] = {
+        key: mean_or_none(getattr(score, key) for score in values) for key in METRICS
+    }
+    if several:
+        metrics[measure.std] = statistics.pstdev(by_model.values())
+        metrics[measure.by_model] = by_model
+    metrics |= party_statistics(scores)
+    metrics[measure.validation] = mean_or_none(getattr(s, measure.key) for s in validations)
     return RoundRecord(
         round=t + 1,
-        accuracy=statistics.fmean(accuracies.values()),
-        accuracy_std=statistics.pstdev(accuracies.values()) if several else None,
-        accuracies=accuracies if several else None,
-        **party_statistics(scores),
+        **metrics,
         sites=None if several else by_key(first.sites),
         absent=by_key(absent_parties(values)),
         loss=statistics.fmean(score.loss for score in values),
-        macro_f1=statistics.fmean(score.macro_f1 for score in values),
-        balanced_accuracy=statistics.fmean(score.balanced_accuracy for score in values),
-        validation_accuracy=mean_or_none(score.accuracy for score in validations),
         validation_loss=mean_or_none(score.loss for score in validations),
         validation_sites=None if several or validation is None else by_key(validation.sites),
         validation_absent=by_key(absent_parties(validations)),
@@ -60,16 +65,19 @@ def round_record(
 
 
 def party_statistics(scores: Mapping[str, Score]) -> dict[str, float]:
-    """Return mean, standard deviation and worst 10 % of the accuracies of personal models."""
+    """Return mean, standard deviation and worst 10 % of the values of personal models."""
     if LABEL not in scores:
         return {}
-    sites = scores[LABEL].sites or {}
-    accuracies = sorted(correct / number for correct, number in sites.values())
-    worst = accuracies[: math.ceil(WORST_SHARE * len(accuracies))]
+    measure = measure_of(scores[LABEL])
+    sites = (scores[LABEL].sites or {}).values()
+    values = sorted(
+        (measure.from_sums([part]) for part in sites), reverse=not measure.higher_is_better
+    )
+    worst = values[: math.ceil(WORST_SHARE * len(values))]
     return {
-        "party_accuracy": statistics.fmean(accuracies),
-        "party_accuracy_std": statistics.pstdev(accuracies),
-        "party_accuracy_worst": statistics.fmean(worst),
+        measure.by_party: statistics.fmean(values),
+        f"{measure.by_party}_std": statistics.pstdev(values),
+        f"{measure.by_party}_worst": statistics.fmean(worst),
     }
 
 
@@ -112,9 +120,9 @@ def check_finite(t: int, scores: Iterable[Score]) -> None:
                 )
 
 
-def mean_or_none(values: Iterable[float]) -> float | None:
-    """Return the mean; None if there are no values."""
-    numbers = list(values)
+def mean_or_none(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None; None if there are none."""
+    numbers = [value for value in values if value is not None]
     return statistics.fmean(numbers) if numbers else None
 
 

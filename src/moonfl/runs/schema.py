@@ -31,7 +31,8 @@ PATTERNS = {PRINTABLE: "printable text", DIGEST: "a SHA-256 hash", PARTY: "the n
 Name = Annotated[str, msgspec.Meta(pattern=PRINTABLE)]
 Sha256 = Annotated[str, msgspec.Meta(pattern=DIGEST)]
 PartyKey = Annotated[str, msgspec.Meta(pattern=PARTY)]
-Hits = tuple[Count, Positive]  # correct predictions, number of samples
+PartySum = tuple[Amount, Positive]  # a sum over a party's samples, and their number
+MEASURE_KEYS = ("accuracy",)  # a round record has one of them, see measures.py
 T = TypeVar("T")
 
 
@@ -88,27 +89,32 @@ class RoundRecord(Record):
     """One line of rounds.jsonl: the metrics of one round."""
 
     round: Positive
-    accuracy: Share  # on the test set; the mean over the models if there are several
+    accuracy: Share | None = None  # on the test set; the mean over the models if there are several
     accuracy_std: Amount | None = None  # over the models, if there are several (SOLO)
     accuracies: dict[str, Share] | None = None  # of each model, if there are several
     # with personal models, over the parties with held-out samples; `accuracy` weights by samples
     party_accuracy: Share | None = None  # mean
     party_accuracy_std: Amount | None = None
     party_accuracy_worst: Share | None = None  # mean of the worst 10 %, at least of one party
-    sites: dict[PartyKey, Hits] | None = None  # by party, on the samples that it holds out
+    # by party, on the samples that it holds out: correct predictions, and number of samples
+    sites: dict[PartyKey, PartySum] | None = None
     absent: dict[PartyKey, str] | None = None  # parties whose test samples are missing, and why
     loss: Loss | None = None
     macro_f1: Share | None = None
     balanced_accuracy: Share | None = None
     validation_accuracy: Share | None = None
     validation_loss: Loss | None = None
-    validation_sites: dict[PartyKey, Hits] | None = None  # over Flower sites
+    validation_sites: dict[PartyKey, PartySum] | None = None  # over Flower sites
     validation_absent: dict[PartyKey, str] | None = None
     bytes_down: Amount | None = None  # sums over the parties of the round
     bytes_up: Amount | None = None
     cpu_seconds: Amount | None = None
     seconds: Amount | None = None
     parties: list[PartyRecord] | None = None
+
+    def __post_init__(self) -> None:
+        if all(getattr(self, key) is None for key in MEASURE_KEYS):
+            raise ValueError(f"object missing required field {' or '.join(MEASURE_KEYS)}")
 
 
 class Moments(Record):

@@ -1,21 +1,23 @@
 """When a run is finished, and which round is best: decided by the round records alone.
 
 Over Flower sites a round may be evaluated without some of them. Its accuracy is then that of other
-samples, often higher ones. Such a round is never preferred to one that more sites evaluated, and
+samples, often easier ones. Such a round is never preferred to one that more sites evaluated, and
 rounds are compared over the sites that both have.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .schema import Hits, RoundRecord
+from ..measures import Measure, measure_of
+from .schema import PartySum, RoundRecord
 
 
 class Evaluation(NamedTuple):
-    """The accuracy of a round on the test or the validation samples."""
+    """The value of a round on the test or the validation samples."""
 
-    accuracy: float
-    sites: Mapping[str, Hits] | None  # by party; None if samples are not evaluated at sites
+    measure: Measure
+    value: float
+    sites: Mapping[str, PartySum] | None  # by party; None if samples are not evaluated at sites
 
     def lacks_sites_of(self, other: "Evaluation") -> bool:
         """Return True if the other evaluation covers all sites of this one, and more."""
@@ -30,35 +32,35 @@ class Evaluation(NamedTuple):
         return not self.lacks_sites_of(best) and bool(self.sites.keys() & best.sites.keys())
 
     def is_better(self, best: "Evaluation") -> bool:
-        """Return True if more sites evaluated, or the accuracy on the sites in common is higher."""
+        """Return True if more sites evaluated, or the value on the sites in common is better."""
         if best.lacks_sites_of(self):
             return True
         if not self.is_comparable(best):
             return False
-        return self.accuracy_at(best.sites) > best.accuracy_at(self.sites)
+        return self.measure.is_better(self.value_at(best.sites), best.value_at(self.sites))
 
-    def accuracy_at(self, sites: Mapping[str, Hits] | None) -> float:
-        """Return the accuracy on the samples of those of these sites that evaluated."""
-        if self.sites is None or sites is None or self.sites.keys() <= sites.keys():
-            return self.accuracy
-        hits = [self.sites[party] for party in self.sites if party in sites]
-        return sum(correct for correct, _ in hits) / sum(number for _, number in hits)
+    def value_at(self, sites: Mapping[str, PartySum] | None) -> float:
+        """Return the value on the samples of those of these sites that evaluated."""
+        if self.sites is None or sites is None or self.sites.keys() == sites.keys():
+            return self.value
+        return self.measure.from_sums([self.sites[i] for i in self.sites if i in sites])
 
 
 def evaluation_of(record: RoundRecord) -> Evaluation:
     """Return how a round was evaluated on the test samples."""
-    return Evaluation(record.accuracy, record.sites)
+    measure = measure_of(record)
+    return Evaluation(measure, measure.value(record), record.sites)
 
 
 def validation_of(record: RoundRecord) -> Evaluation | None:
     """Return how a round was evaluated on the validation samples; None if it was not."""
-    if record.validation_accuracy is None:
-        return None
-    return Evaluation(record.validation_accuracy, record.validation_sites)
+    measure = measure_of(record)
+    value = measure.validation_value(record)
+    return None if value is None else Evaluation(measure, value, record.validation_sites)
 
 
 def best_round(records: Sequence[RoundRecord]) -> RoundRecord:
-    """Return the first round with the highest test accuracy."""
+    """Return the first round that is best on the test samples."""
     best = records[0]
     for record in records[1:]:
         if evaluation_of(record).is_better(evaluation_of(best)):
@@ -67,7 +69,7 @@ def best_round(records: Sequence[RoundRecord]) -> RoundRecord:
 
 
 def selected_round(records: Sequence[RoundRecord]) -> RoundRecord | None:
-    """Return the first round with the highest validation accuracy; None without validation.
+    """Return the first round that is best on the validation samples; None without validation.
 
     A further record either becomes the selected one or changes nothing: models are stored when
     their round is selected.

@@ -1,39 +1,53 @@
 """The final summary of a run, as text."""
 
+from collections.abc import Callable
+
+from ..measures import ACCURACY, measure_of
 from .recorder import Result
-from .schema import RoundRecord
+from .schema import PartySum, RoundRecord
 from .stopping import absent_parties, evaluation_of
+
+FURTHER: dict[
+    str, Callable[[float], str]
+] = {  # further metrics of the last round, by their fields in a record
+    "macro_f1": lambda value: f"macro-F1 {ACCURACY.text(value)}",
+    "balanced_accuracy": lambda value: f"balanced accuracy {ACCURACY.text(value)}",
+}
 
 
 def summarise_result(result: Result) -> str:
     """Return a few lines about the result of a run."""
     last = result.rounds[-1]
     best = result.best
-    std = "" if last.accuracy_std is None else f" ± {100 * last.accuracy_std:.1f} over parties"
+    measure = result.measure
+    std_value = getattr(last, measure.std)
+    std = "" if std_value is None else f" ± {measure.std_text(std_value)} over parties"
     lines = [
-        f"accuracy {percent(last.accuracy)}{std} after round {last.round}{mark(result, last)} "
-        f"(best {percent(best.accuracy)} in round {best.round}{mark(result, best)}); "
+        f"{measure.name} {measure.text(measure.value(last))}{std} "
+        f"after round {last.round}{mark(result, last)} "
+        f"(best {measure.text(measure.value(best))} in round {best.round}{mark(result, best)}); "
         f"results in {result.directory}"
     ]
     lines += summarise_absences(result)
-    if last.macro_f1 is not None and last.balanced_accuracy is not None:
-        balanced = percent(last.balanced_accuracy)
-        lines.append(f"macro-F1 {percent(last.macro_f1)}, balanced accuracy {balanced}")
-    if last.party_accuracy is not None:
+    further = [describe(last[key]) for key, describe in FURTHER.items() if key in last]
+    if further:
+        lines.append(", ".join(further))
+    if measure.by_party in last:
         lines.append(summarise_personal_models(last))
     if last.sites is not None:
-        lines.append(summarise_parties(last.sites, result.names))
+        lines.append(summarise_parties(last, last.sites, result.names))
     if result.chosen is not None:
         lines.append(summarise_selection(result, result.chosen))
     return "\n".join(lines)
 
 
 def summarise_personal_models(record: RoundRecord) -> str:
-    """Describe the distribution of accuracy over parties that have personal models."""
-    mean = percent(record.party_accuracy or 0)
-    std = 100 * (record.party_accuracy_std or 0)
-    worst = percent(record.party_accuracy_worst or 0)
-    return f"personal models: mean over parties {mean} ± {std:.1f}, worst 10 % of parties {worst}"
+    """Describe the distribution of the measure over parties that have personal models."""
+    measure = measure_of(record)
+    mean = measure.text(record[measure.by_party])
+    std = measure.std_text(record[f"{measure.by_party}_std"])
+    worst = measure.text(record[f"{measure.by_party}_worst"])
+    return f"personal models: mean over parties {mean} ± {std}, worst 10 % of parties {worst}"
 
 
 def mark(result: Result, record: RoundRecord) -> str:
@@ -56,44 +70,43 @@ def summarise_absences(result: Result) -> list[str]:
     if not incomplete:
         return []
     lines = [
-        f"rounds evaluated without all sites: {', '.join(incomplete)}; their accuracy is not that "
-        "of the other rounds' samples"
+        f"rounds evaluated without all sites: {', '.join(incomplete)}; "
+        f"their {result.measure.name} is not that of the other rounds' samples"
     ]
     last = evaluation_of(records[-1])
     best = evaluation_of(result.best)
     if last.lacks_sites_of(best) and last.sites:
         lines.append(
             f"on the sites that evaluated round {records[-1].round}, round {result.best.round} has "
-            f"{percent(best.accuracy_at(last.sites))}"
+            f"{last.measure.text(best.value_at(last.sites))}"
         )
     return lines
 
 
-def summarise_parties(sites: dict[str, tuple[int, int]], names: tuple[str, ...]) -> str:
-    """Describe the range of the accuracies on the parties' held-out samples."""
-    accuracies = []
-    for party, (hits, samples) in sites.items():
-        accuracies.append((hits / samples, party_name(int(party), names)))
-    low, worst = min(accuracies)
-    high, best = max(accuracies)
+def summarise_parties(
+    record: RoundRecord, sites: dict[str, PartySum], names: tuple[str, ...]
+) -> str:
+    """Describe the range of the measure on the parties' held-out samples."""
+    measure = measure_of(record)
+    values = []
+    for party, sums in sites.items():
+        values.append((measure.from_sums([sums]), party_name(int(party), names)))
+    low, low_name = min(values)
+    high, high_name = max(values)
     return (
-        f"on the held-out samples of {len(sites)} parties: lowest {percent(low)} ({worst}), "
-        f"highest {percent(high)} ({best})"
+        f"on the held-out samples of {len(sites)} parties: lowest {measure.text(low)} "
+        f"({low_name}), highest {measure.text(high)} ({high_name})"
     )
 
 
 def summarise_selection(result: Result, selected: RoundRecord) -> str:
     """Describe the round that was selected on validation data."""
+    measure = result.measure
     done = len(result.rounds)
     early = ""
     if done < result.experiment.rounds:
         early = f"; stopped after round {done} because no later round was better"
     return (
-        f"round {selected.round} has the best validation accuracy; its accuracy on the test set is "
-        f"{percent(selected.accuracy)}{early}"
+        f"round {selected.round} has the best validation {measure.name}; "
+        f"its {measure.name} on the test set is {measure.text(measure.value(selected))}{early}"
     )
-
-
-def percent(share: float) -> str:
-    """Format a share as per cent."""
-    return f"{100 * share:.1f} %"
