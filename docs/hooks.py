@@ -15,6 +15,8 @@ from moonfl.settings import format_default
 COMPONENTS = {
     "algorithm": "the method, by name; in Python an instance of its class",
     "server": "the server optimizer, by name; in Python an instance of its class",
+    "optimizer": "the local optimizer, by name; in Python an instance of its class",
+    "schedule": "the schedule of the learning rate, by name; in Python an instance of its class",
 }
 SHIM = "https://unpkg.com/iframe-worker/shim"  # address in the pages of Material's offline plugin
 COMMANDS_MARK = "<!-- commands -->"

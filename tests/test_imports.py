@@ -9,7 +9,7 @@ LAYERS = [
     {"errors", "measures", "numerics", "overview", "registry", "seeds", "settings", "tree", "types"}
     | {"data.locations", "runs.index", "runs.schema"},
     {"kernels"},
-    {"algorithms", "data", "models", "server_optimizers"},
+    {"algorithms", "data", "models", "optimizers", "server_optimizers"},
     {
         "aggregation",
         "components",
@@ -27,7 +27,7 @@ LAYERS = [
     {"cli"},
     {"__main__"},
 ]
-INDEPENDENT = {"algorithms", "server_optimizers", "models", "data"}  # of others in their layer
+INDEPENDENT = LAYERS[2]  # of others in their layer
 SRC = Path(moonfl.__file__).parent
 FILES = [path for path in SRC.rglob("*.py") if path.parent.name != "templates"]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

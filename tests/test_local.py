@@ -20,7 +20,7 @@ from moonfl.engines.base import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import RunError
 from moonfl.federation import aggregate, init_server, run
-from moonfl.local import Workbench, local_update, outputs_of, sgd_step
+from moonfl.local import Workbench, local_update, outputs_of
 from moonfl.models.base import Model
 from moonfl.seeds import rng
 from moonfl.task import Task
@@ -97,44 +97,6 @@ def test_fedavg_equals_a_plain_training_loop() -> None:
                     p.sub_(exp.lr * v)
     for name, p in model.named_parameters():
         assert torch.allclose(update.params[name], p, atol=1e-6)
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_a_step_is_bit_identical_to_torch_optim_sgd(momentum: float) -> None:
-    exp = replace(TINY, momentum=momentum, weight_decay=0.01)
-    models = [nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 4)) for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
-    for model in models:
-        model[0].to(memory_format=torch.channels_last)
-    params = list(models[0].parameters())
-    velocity = [torch.zeros_like(p) for p in params]
-    optimizer = torch.optim.SGD(
-        models[1].parameters(), exp.lr, momentum, weight_decay=0.01, fused=True
-    )
-    for step in range(4):
-        x = torch.randn(5, 2, 4, 4, generator=torch.Generator().manual_seed(step))
-        for model in models:
-            model.zero_grad()
-            model(x).square().mean().backward()
-        sgd_step(exp, params, velocity)
-        optimizer.step()
-    assert all(torch.equal(a, b) for a, b in zip(params, models[1].parameters(), strict=True))
-
-
-def test_a_step_updates_parameters_of_different_dtypes() -> None:
-    params = [nn.Parameter(torch.ones(3, dtype=dtype)) for dtype in (torch.float64, torch.float32)]
-    for param in params:
-        param.square().sum().backward()
-    exp = replace(TINY, lr=0.25, weight_decay=0.0)
-    sgd_step(exp, params, [torch.zeros_like(param) for param in params])
-    assert all(torch.equal(param, torch.full_like(param, 0.5)) for param in params)
-
-
-def test_a_sparse_gradient_is_refused() -> None:
-    layer = nn.Embedding(5, 3, sparse=True)
-    layer(torch.tensor([1])).sum().backward()
-    with pytest.raises(RunError, match="with sparse=False"):
-        sgd_step(TINY, list(layer.parameters()), [torch.zeros(5, 3)])
 
 
 class SkipsLayer(nn.Module):

@@ -35,8 +35,9 @@ from .federation import aggregate, init_server, sample_parties
 from .kernels import library
 from .kernels.contrast import model_contrastive
 from .kernels.convpool import ConvReluPool
-from .local import Workbench, sgd_step
+from .local import Workbench
 from .models.base import Model, with_memory_format
+from .optimizers import take_step
 from .report.tables import align
 from .runs.files import write_atomically
 from .runs.states import States
@@ -222,15 +223,15 @@ def make_step(exp: Experiment, task: Task, variant: Variant, batch: int = BATCH)
     model = bench.module(party.global_model).train()
     loss_of = exp.algorithm.local_loss(party)
     weights = list(model.parameters())
-    velocity = [torch.zeros_like(weight) for weight in weights]
-    almost_still = replace(exp, lr=1e-9)
+    slots = [exp.optimizer.init(weight) for weight in weights]
+    almost_still = exp.step_options(0)._replace(lr=1e-9)
     called: Any = torch.compile(model) if variant.compiled else model
 
     def step() -> None:
         for weight in weights:
             weight.grad = None
         loss_of(called, samples).backward()
-        sgd_step(almost_still, weights, velocity)
+        take_step(exp.optimizer, weights, slots, almost_still)
 
     return step
 
@@ -272,8 +273,8 @@ def measure_phases(exp: Experiment, task: Task, repeats: int) -> list[Row]:
     model = workbench.module({**params, **buffers}).train()
     frozen = [workbench.frozen({**values, **buffers}) for values in (params, previous)]
     weights = list(model.parameters())
-    velocity = [torch.zeros_like(weight) for weight in weights]
-    almost_still = replace(exp, lr=1e-9)
+    slots = [exp.optimizer.init(weight) for weight in weights]
+    almost_still = exp.step_options(0)._replace(lr=1e-9)
     times: dict[str, list[float]] = {}
     start = 0.0
 
@@ -301,7 +302,7 @@ def measure_phases(exp: Experiment, task: Task, repeats: int) -> list[Row]:
         end_phase("backward of both losses")
         torch.autograd.backward((z, logits), (z_grad, logits_grad))
         end_phase("backward of the network")
-        sgd_step(almost_still, weights, velocity)
+        take_step(exp.optimizer, weights, slots, almost_still)
         end_phase("SGD")
     table: list[Row] = []
     for name, seconds in times.items():

@@ -1,4 +1,4 @@
-"""The components of an experiment that are values: the algorithm and the server optimizer.
+"""The components of an experiment that are values: algorithm, optimizers and schedule.
 
 A component is written as a table: its name and its settings. The name of a composition joins those
 of its parts, `moon+scaffold`, and its table has a table of settings for each part. This module
@@ -11,14 +11,32 @@ from typing import Any
 from . import settings
 from .algorithms import ALGORITHMS, Algorithm, Composed, compose, part_key
 from .errors import InputError, unknown
+from .optimizers import OPTIMIZERS, SCHEDULES, LocalOptimizer, Schedule
 from .registry import find, name_of
 from .server_optimizers import SERVERS, ServerOptimizer
+from .settings import default_of
 
 Table = dict[str, Any]  # "name", and settings by name; of a composition, tables by part
 Path = tuple[str, ...]  # where a setting is in the table of an experiment
 
-COMPONENTS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHMS, "server": SERVERS}
-BASES: dict[str, type] = {"algorithm": Algorithm, "server": ServerOptimizer}
+COMPONENTS: dict[str, dict[str, Any]] = {
+    "algorithm": ALGORITHMS,
+    "server": SERVERS,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+}
+BASES: dict[str, type] = {
+    "algorithm": Algorithm,
+    "server": ServerOptimizer,
+    "optimizer": LocalOptimizer,
+    "schedule": Schedule,
+}
+EXAMPLES = {
+    "algorithm": "MOON()",
+    "server": "Average()",
+    "optimizer": "moonfl.optimizers.AdamW()",
+    "schedule": "moonfl.optimizers.Cosine()",
+}
 PLUS = "+"  # between the parts of a composition
 
 
@@ -29,8 +47,13 @@ def parts_of(value: object) -> list[object]:
 
 def component_name(value: object) -> str:
     """Return the names of the parts in their tables, or their dotted paths, joined by a plus."""
-    tables = {**ALGORITHMS, **SERVERS}
-    return PLUS.join(name_of(type(part), tables) for part in parts_of(value))
+    return PLUS.join(name_of(type(part), table_of(part)) for part in parts_of(value))
+
+
+def table_of(value: object) -> dict[str, Any]:
+    """Return the table of the kind of component that a value is."""
+    kinds = [kind for kind, base in BASES.items() if isinstance(value, base)]
+    return COMPONENTS[kinds[0]] if kinds else {}
 
 
 def short_name(value: object) -> str:
@@ -39,18 +62,19 @@ def short_name(value: object) -> str:
 
 
 def check_component(kind: str, value: object) -> None:
-    """Check that a value is an algorithm or server optimizer with valid settings."""
+    """Check that a value is a component of this kind with valid settings."""
     base = BASES[kind]
     if not isinstance(value, base):
-        example = {"algorithm": "MOON()", "server": "Average()"}[kind]
-        raise InputError(f"{kind} must be a {base.__name__} such as {example}, got {value!r}")
+        raise InputError(
+            f"{kind} must be a {base.__name__} such as {EXAMPLES[kind]}, got {value!r}"
+        )
     for part in parts_of(value):
         settings.check_field_types(type(part), f"{kind}={component_name(part)}")
         settings.check(part, f"{kind}.")
 
 
 def find_class(kind: str, name: str) -> type:
-    """Return the class of an algorithm or server optimizer by its name or dotted path."""
+    """Return the class of a component by its name or dotted path."""
     cls: Any = find(kind, name, COMPONENTS[kind])
     base = BASES[kind]
     if not isinstance(cls, type) or not issubclass(cls, base) or not dataclasses.is_dataclass(cls):
@@ -115,7 +139,7 @@ def stored_settings(value: Any) -> list[str]:
     names = []
     for field in dataclasses.fields(value):
         is_addition = field.metadata.get("added") is not None
-        if field.init and not (is_addition and getattr(value, field.name) == field.default):
+        if field.init and not (is_addition and getattr(value, field.name) == default_of(field)):
             names.append(field.name)
     return names
 
@@ -134,8 +158,8 @@ def setting_paths(kind: str, table: Table) -> dict[str, list[Path]]:
     """Return the keys that an override may name, each with the settings that it stands for.
 
     A setting of the algorithm may be written as `mu`, `moon.mu`, `algorithm.mu` or
-    `algorithm.moon.mu`, one of the server optimizer as `server.KEY`. A key that two parts have
-    stands for both.
+    `algorithm.moon.mu`, one of another component as `KIND.KEY`, as in `server.lr`. A key that two
+    parts have stands for both.
     """
     paths: dict[str, list[Path]] = {}
     tables = part_tables(kind, table)

@@ -14,6 +14,7 @@ import tomli_w
 from torch import nn
 
 from . import settings
+from .aggregation import AGGREGATIONS
 from .algorithms import MOON, Algorithm, replaces_aggregation
 from .components import (
     BASES,
@@ -34,6 +35,7 @@ from .data.datasets import source
 from .data.partition import check_kind
 from .errors import InputError, notify, unknown
 from .models.encoders import ENCODERS
+from .optimizers import SGD, Constant, LocalOptimizer, Schedule, StepOptions, scheduled_lr
 from .registry import find, find_loaded, origin
 from .runs.index import read_file
 from .server_optimizers import Average, ServerOptimizer
@@ -42,6 +44,7 @@ from .settings import RENAMED, setting
 Trust = bool | Collection[str]  # whether code that a file names may be executed, or which names
 CUSTOM_MODEL = "own"  # model= of a run whose model was passed to moonfl.federate
 CUSTOM_DATA = "given"  # dataset= of a run whose data were passed to moonfl.federate
+ADDED = {"added": "0.2"}  # the version that introduced a component, as in `setting`
 PARTIES = 10  # default number of parties
 HOLDOUT = 0.2  # default share of held-out samples
 NOTES = ("versions", "choices")  # tables of a run's experiment.toml that are not settings
@@ -199,6 +202,24 @@ class Experiment:
     lr: float = setting(0.01, "learning rate of the local optimizer", above=0)
     momentum: float = setting(0.9, "momentum of the local optimizer", low=0, below=1)
     weight_decay: float = setting(1e-5, "weight decay of the local optimizer", low=0)
+    optimizer: LocalOptimizer = dataclasses.field(default_factory=SGD, metadata=ADDED)
+    nesterov: bool = setting(
+        False, "with optimizer=sgd: whether its momentum is Nesterov's", added="0.2"
+    )
+    grad_clip: float | None = setting(
+        None,
+        "largest norm of a party's gradient in every local step; clip limits its update of the "
+        "whole round; none: no limit",
+        added="0.2",
+        above=0,
+    )
+    schedule: Schedule = dataclasses.field(default_factory=Constant, metadata=ADDED)
+    warmup: int = setting(
+        0,
+        "number of rounds in which the learning rate rises to lr; the schedule follows",
+        added="0.2",
+        low=0,
+    )
     augment: bool = setting(
         True, "whether CIFAR's training images are augmented as in the authors' code"
     )
@@ -229,6 +250,7 @@ class Experiment:
         if self.parties == 0 and self.partition != "column":
             object.__setattr__(self, "parties", PARTIES)
         self._check_method()
+        self._check_training()
         self._check_data()
 
     def _check_method(self) -> None:
@@ -274,6 +296,52 @@ class Experiment:
                 f"algorithm={name} trains every party, "
                 f"got sample_fraction={self.sample_fraction:g}; set sample_fraction=1"
             )
+
+    def _check_training(self) -> None:
+        """Refuse combinations of settings of local training that make no sense."""
+        optimizer = component_name(self.optimizer)
+        if self.nesterov and not (self.optimizer.uses_momentum and self.momentum > 0):
+            raise InputError(
+                "nesterov=true needs optimizer=sgd and momentum > 0, "
+                f"got optimizer={optimizer} and momentum={self.momentum:g}"
+            )
+        if not self.optimizer.uses_momentum and self.momentum != Experiment.momentum:
+            raise InputError(
+                f"momentum={self.momentum:g} has no effect with optimizer={optimizer}; remove "
+                "momentum (Adam's is optimizer.beta1), or use optimizer=sgd"
+            )
+        if self.warmup >= self.rounds and self.warmup > 0:
+            raise InputError(
+                f"warmup must be smaller than rounds={self.rounds}, got {self.warmup}: the "
+                "learning rate would never reach lr"
+            )
+        if not self.algorithm.federated and self.schedule != Constant():
+            raise InputError(
+                f"algorithm={component_name(self.algorithm)} has a single round, so "
+                f"schedule={component_name(self.schedule)} has no effect; remove schedule"
+            )
+        self.learning_rate(self.rounds - 1)  # the smallest one
+        self._check_sgd()
+
+    def _check_sgd(self) -> None:
+        """Refuse another optimizer than plain SGD where the method's formulas assume it."""
+        changes = []
+        if not self.optimizer.uses_momentum:
+            changes.append(f"optimizer={component_name(self.optimizer)}")
+        if self.nesterov:
+            changes.append("nesterov=true")
+        if self.grad_clip is not None:
+            changes.append(f"grad_clip={self.grad_clip:g}")
+        reasons = {
+            f"algorithm={component_name(self.algorithm)}": self.algorithm.requires_sgd,
+            f"aggregation={self.aggregation}": AGGREGATIONS[self.aggregation].requires_sgd,
+        }
+        for key, reason in reasons.items():
+            if changes and reason:
+                raise InputError(
+                    f"{key} cannot be combined with {' and '.join(changes)}: {reason}; use "
+                    "optimizer=sgd without nesterov and grad_clip, or another method"
+                )
 
     def _check_data(self) -> None:
         """Refuse combinations of data settings that make no sense."""
@@ -329,6 +397,25 @@ class Experiment:
             split=self.split,
         )
 
+    @property
+    def has_schedule(self) -> bool:
+        """Return True if the learning rate changes from round to round."""
+        return self.schedule != Constant() or self.warmup > 0
+
+    def learning_rate(self, t: int) -> float:
+        """Return the learning rate of the local optimizer in round t, which counts from 0."""
+        return scheduled_lr(self.lr, self.schedule, self.warmup, t, self.rounds)
+
+    def step_options(self, t: int) -> StepOptions:
+        """Return what the local optimizer uses in round t."""
+        return StepOptions(
+            lr=self.learning_rate(t),
+            momentum=self.momentum if self.optimizer.uses_momentum else 0.0,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+            grad_clip=self.grad_clip,
+        )
+
     def parties_per_round(self) -> int:
         """Return how many parties take part in a round."""
         return max(1, round(self.sample_fraction * self.parties))
@@ -351,13 +438,13 @@ def split_names(text: str | None) -> tuple[str, ...]:
 
 
 def to_dict(exp: Experiment) -> dict[str, Any]:
-    """Return plain values; the algorithm and server optimizer as tables with their name.
+    """Return plain values; components, such as the algorithm, as tables with their name.
 
     A setting that a later version added (`setting(..., added=VERSION)`) is left out while it has
     its default, so new settings do not change the hashes of existing experiments.
     """
     values = {name: getattr(exp, name) for name in stored_settings(exp)}
-    for kind in COMPONENTS:
+    for kind in COMPONENTS.keys() & values.keys():
         values[kind] = component_to_table(values[kind])
     return {key: value for key, value in values.items() if value is not None}
 
@@ -400,7 +487,7 @@ def rename_keys(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_tables(values: dict[str, Any], components: dict[str, Any]) -> None:
-    """Refuse settings of the algorithm or server optimizer outside their TOML table."""
+    """Refuse settings of a component, such as the algorithm, outside their TOML table."""
     for key in values.keys() - set(settings.names(Experiment)):
         for kind, component in components.items():
             if any(key in settings.names(type(part)) for part in parts_of(component)):
@@ -484,13 +571,14 @@ def override(exp: Experiment, changes: list[str]) -> Experiment:
     """Return the experiment with `key=value` changes.
 
     A key is a field of Experiment, a setting of the algorithm (`mu=5`, `moon.mu=5` or
-    `algorithm.mu=5`), or `server.KEY`. `algorithm=NAME` and `server=NAME`, wherever they stand
-    among the changes, start from the defaults of that class; a method that the experiment already
-    has keeps its settings.
+    `algorithm.mu=5`), or `KIND.KEY` for another component, as in `server.lr=0.1`. `KIND=NAME`, as
+    in `algorithm=moon`, wherever it stands among the changes, starts from the defaults of that
+    class; a component that the experiment already has keeps its settings.
     """
     pairs = parse_changes(changes)
     values = to_dict(exp)
     for kind in COMPONENTS:
+        values.setdefault(kind, component_to_table(getattr(exp, kind)))
         if kind in pairs:
             values[kind] = with_name(kind, values[kind], pairs.pop(kind))
     if pairs.get("dataset", exp.dataset) != exp.dataset:
@@ -552,8 +640,8 @@ def find_path(key: str, values: dict[str, Any]) -> tuple[str, ...]:
 
 def unknown_key(key: str, values: dict[str, Any], valid: list[str]) -> InputError:
     """Return the error for a key that this experiment lacks; name the components that have it."""
-    kind = "server" if key.startswith("server.") else "algorithm"
     prefix, dot, name = key.rpartition(".")
+    kind = prefix if prefix in COMPONENTS else "algorithm"
     owners = owners_of(kind, name)
     if dot and prefix in owners:
         owners = [prefix]

@@ -42,7 +42,8 @@ def run(
         updates = engine.train(server, sampled, t)
         server = aggregate(exp, server, updates)
         scores = engine.evaluate(server)
-        record = round_record(t, updates, scores, seconds=time.perf_counter() - clock)
+        seconds = time.perf_counter() - clock
+        record = round_record(t, updates, scores, lr=exp.learning_rate(t), seconds=seconds)
         last = is_finished(exp.rounds, exp.patience, [*recorder.records, record])
         recorder.log(record, server, updates, last=last)
         if last:

@@ -15,6 +15,7 @@ from .data.loader import batches
 from .errors import DivergenceError, RunError
 from .experiment import Experiment
 from .models.base import Model
+from .optimizers import take_step
 from .personal import method_state, party_state
 from .task import Task
 from .types import Batch, Frozen, Output, Params, Party, Phase, Server, State, Update
@@ -124,6 +125,7 @@ def local_update(
     clock = time.perf_counter()
     cpu_clock = time.process_time()
     data = task.parties[party]
+    options = exp.step_options(t)
     # for models and methods that use random numbers, such as dropout
     with seeds.seeded(exp.seed, "model", t, party):
         personal = task.personal_part(state, exp.seed)
@@ -139,8 +141,8 @@ def local_update(
             global_params=server.params,
             global_buffers=server.buffers,
             shared=server.shared,
-            lr=exp.lr,
-            momentum=exp.momentum,
+            lr=options.lr,
+            momentum=options.momentum,
             supervised=task.supervised,
             frozen=frozen_factory(exp, task, workbench, data),
             class_counts=task.objective.counts(data.y, len(task.classes)),
@@ -328,13 +330,14 @@ def _train(
     party: int,
     t: int,
 ) -> tuple[int, float]:
-    """Run a phase, E epochs of SGD; return the number of steps and the mean loss."""
+    """Run a phase of E epochs; return the number of steps and the mean loss."""
     model.train()
     data = task.parties[party]
     seed = seeds.branch(exp.seed, phase.stream)
     epochs = exp.epochs if phase.epochs is None else phase.epochs
     params = [p for name, p in model.named_parameters() if p.requires_grad and phase.covers(name)]
-    velocity = [torch.zeros_like(p) for p in params]
+    slots = [exp.optimizer.init(p) for p in params]
+    options = exp.step_options(t)
     order = seeds.rng(seed, "batches", t, party)
     augmentation = seeds.rng(seed, "augmentation", t, party) if exp.augment else None
     steps = 0
@@ -348,7 +351,7 @@ def _train(
             if steps == 0 and not losses:
                 check_loss(exp, loss)
             loss.backward()
-            sgd_step(exp, params, velocity)
+            take_step(exp.optimizer, params, slots, options)
             losses.append(loss.detach())
         steps += len(losses)
         total += float(torch.stack(losses).cpu().double().sum())
@@ -376,40 +379,6 @@ def check_loss(exp: Experiment, loss: object) -> None:
         raise RunError(
             f"the loss of {method} has no gradient: it does not depend on the model's parameters; "
             "do not detach it or compute it under torch.no_grad()"
-        )
-
-
-@torch.no_grad()
-def sgd_step(exp: Experiment, params: list[nn.Parameter], velocity: list[Tensor]) -> None:
-    """Take a step of torch.optim.SGD by the function that it calls.
-
-    The class would load torch's compiler, which takes over a second per process, and the checks
-    around the function take longer than the step of a small model.
-    """
-    groups: dict[torch.dtype, tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
-    for param, v in zip(params, velocity, strict=True):
-        if param.grad is not None:
-            if param.grad.is_sparse:
-                raise RunError(
-                    "the model has a sparse gradient, which SGD with momentum does not support; "
-                    "create its nn.Embedding with sparse=False"
-                )
-            weights, gradients, velocities = groups.setdefault(param.dtype, ([], [], []))
-            weights.append(param)
-            gradients.append(param.grad)
-            velocities.append(v)
-    for weights, gradients, velocities in groups.values():
-        torch._fused_sgd_(
-            weights,
-            gradients,
-            velocities if exp.momentum else [],
-            weight_decay=exp.weight_decay,
-            momentum=exp.momentum,
-            lr=exp.lr,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-            is_first_step=False,
         )
 
 

@@ -48,6 +48,13 @@ def setting(default: T, doc: str, *, added: str | None = None, **limits: float) 
     return field  # type: ignore[no-any-return]  # dataclass replaces the field by its value
 
 
+def default_of(field: "dataclasses.Field[Any]") -> Any:
+    """Return the default of a field."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
 @functools.cache
 def field_types(cls: Any) -> dict[str, Any]:
     """Return the types of a dataclass's fields (cached, because resolving takes 0.5 ms)."""

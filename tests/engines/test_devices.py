@@ -14,7 +14,6 @@ from helpers.problems import TINY, gaussians, with_algorithm
 from moonfl import local
 from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
 from moonfl.engines.embedded import Embedded
-from moonfl.experiment import Experiment
 from moonfl.federation import aggregate, init_server
 from moonfl.task import Task
 from moonfl.types import Party, Term
@@ -31,10 +30,10 @@ def meta(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tensor, "cpu", to_cpu)
     monkeypatch.setattr(torch, "bincount", lambda y, minlength: y.new_empty(minlength))
 
-    def check_gradients(exp: Experiment, params: list[Tensor], *state: object) -> None:
+    def check_gradients(optimizer: object, params: list[Tensor], *state: object) -> None:
         assert all(p.grad is None or p.grad.device == p.device for p in params)
 
-    monkeypatch.setattr(local, "sgd_step", check_gradients)
+    monkeypatch.setattr(local, "take_step", check_gradients)
 
 
 def on_meta(task: Task) -> Task:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .. import tree
+from ..algorithms.fednova import REQUIRES_SGD
 from ..types import Mean, Params, Update
 from .fednova import normalise
 from .robust import MEDIAN, trimmed_mean_of_trees
@@ -17,6 +18,7 @@ class Aggregation(NamedTuple):
     description: str  # {weighting}: of the algorithm; {trim}: in per cent
     # (updates, w^t, local momentum) -> updates to average in their place
     prepare: Callable[[list[Update], Params, float], list[Update]] = lambda updates, w, r: updates
+    requires_sgd: str = ""  # why it needs SGD, without nesterov and grad_clip
 
 
 AGGREGATIONS = {
@@ -34,6 +36,7 @@ AGGREGATIONS = {
         lambda trim: tree.mean,
         "{weighting}; updates are scaled to the same effective number of steps (FedNova)",
         normalise,
+        REQUIRES_SGD,
     ),
 }
 

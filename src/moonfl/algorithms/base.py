@@ -23,6 +23,7 @@ class Algorithm:
 
     label: ClassVar[str] = "Algorithm"  # as papers write the method; by default the class name
     takes_server_optimizer: ClassVar[bool] = True  # False: the method has its own server update
+    requires_sgd: ClassVar[str] = ""  # why its formulas need SGD, without nesterov and grad_clip
     federated: ClassVar[bool] = True  # False: parties never exchange models; there is one round
     weighting: ClassVar[str] = "parties are weighted by their number of samples"
     choice: ClassVar[str] = ""  # implementation choice, stored with the results

@@ -69,10 +69,12 @@ class Composed(Algorithm):
         requires: dict[str, str] = {}
         for part in self.parts:
             requires |= part.requires
+        reasons = [part.requires_sgd for part in self.parts if part.requires_sgd]
         aggregating = next(filter(replaces_aggregation, self.parts), self.parts[0])
         attributes: dict[str, str | bool | Mapping[str, str]] = {
             "label": " + ".join(part.label for part in self.parts),
             "takes_server_optimizer": all(part.takes_server_optimizer for part in self.parts),
+            "requires_sgd": "; ".join(reasons),
             "weighting": aggregating.weighting,
             "choice": "; ".join(choices),
             "requires": requires,

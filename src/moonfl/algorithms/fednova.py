@@ -5,6 +5,7 @@ Federated Optimization, NeurIPS 2020. https://arxiv.org/abs/2007.07481
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
@@ -21,12 +22,20 @@ def effective_steps(steps: int, momentum: float) -> float:
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
+REQUIRES_SGD = (
+    "FedNova divides the change of the weights by the effective number of steps a_i, whose formula "
+    "holds for SGD"
+)
+
+
 @dataclass(frozen=True)
 class FedNova(Algorithm):
     """w^{t+1} = w^t + tau_eff sum p_i (w_i - w^t)/a_i.
 
     tau_eff = sum p_i a_i, p_i = |D^i|/|D|, and a_i is the effective number of steps of party i.
     """
+
+    requires_sgd: ClassVar[str] = REQUIRES_SGD
 
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
         return {}, self.extra_like(party.global_params, steps, party.momentum)

@@ -31,6 +31,10 @@ class QFedAvg(Algorithm):
     weighting: ClassVar[str] = (
         "parties are weighted by their number of samples, times F^q for their loss F"
     )
+    requires_sgd: ClassVar[str] = (
+        "q-FedAvg computes gradients from the change of the weights, L (w^t - w_i) with "
+        "L = (1 - momentum) / lr, which holds for SGD"
+    )
     choice: ClassVar[str] = "L = (1 - momentum) / lr"
 
     q: float = setting(0.1, "fairness: the larger, the more uniform; 0 is FedAvg", low=0)

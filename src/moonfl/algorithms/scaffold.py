@@ -22,6 +22,10 @@ class Scaffold(Algorithm):
     """
 
     label: ClassVar[str] = "SCAFFOLD"
+    requires_sgd: ClassVar[str] = (
+        "SCAFFOLD computes the mean gradient of a round from the change of the weights, "
+        "(w^t - w_i) / (lr a), which holds for SGD"
+    )
     choice: ClassVar[str] = (
         "c and c_i start at 0, cover trainable parameters, and account for local momentum"
     )

@@ -8,6 +8,7 @@ from ..components import component_name, parts_of, short_name
 from ..data.descriptions import describe_data
 from ..errors import InputError, notify, quoted, unknown
 from ..experiment import Experiment, from_toml, override, read_toml, to_dict
+from ..optimizers import SGD
 
 
 def select_experiment(words: list[str], trust: bool) -> tuple[str, Experiment]:
@@ -70,7 +71,7 @@ def notify_renamed(path: Path) -> None:
 
 
 def describe(exp: Experiment) -> str:
-    """Describe the run in two lines."""
+    """Describe the run in two lines, or three if it does not train by SGD with a constant rate."""
     algorithm = " + ".join(map(describe_component, parts_of(exp.algorithm)))
     parties = f"{exp.parties} parties"
     if exp.sample_fraction < 1:
@@ -80,15 +81,35 @@ def describe(exp: Experiment) -> str:
         method += f", personal {exp.personal}"
     return (
         f"{method}, on {exp.dataset} with {exp.model}\n"
+        f"{describe_training(exp)}"
         f"{parties}, {describe_partition(exp)}; "
         f"{exp.rounds} rounds of {exp.epochs} epochs, seed {exp.seed}"
     )
 
 
+def describe_training(exp: Experiment) -> str:
+    """Describe local training in one line; return nothing for plain SGD at a constant rate."""
+    words = []
+    if exp.optimizer != SGD():
+        words.append(f"local optimizer {describe_component(exp.optimizer)}")
+    if exp.nesterov:
+        words.append("nesterov")
+    if exp.grad_clip is not None:
+        words.append(f"gradients clipped to {exp.grad_clip:g}")
+    if exp.has_schedule:
+        rates = [exp.learning_rate(t) for t in (0, exp.rounds - 1)]
+        first, last = (f"{rate:.3g}" for rate in rates)
+        warmup = f", {exp.warmup} rounds of warm-up" if exp.warmup > 0 else ""
+        schedule = describe_component(exp.schedule)
+        words.append(f"learning rate {first} to {last}, {schedule}{warmup}")
+    return f"{'; '.join(words)}\n" if words else ""
+
+
 def describe_component(component: object) -> str:
     """Return the name of a method with its settings, as in `moon(mu=5.0, tau=0.5)`."""
     values = [f"{name}={getattr(component, name)}" for name in settings.names(type(component))]
-    return f"{component_name(component)}({', '.join(values)})"
+    name = component_name(component)
+    return f"{name}({', '.join(values)})" if values else name
 
 
 def describe_partition(exp: Experiment) -> str:

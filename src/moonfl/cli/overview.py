@@ -6,6 +6,13 @@ import msgspec
 
 from ..overview import PATH, DatasetEntry, KeyEntry, MethodEntry, Overview, PresetEntry, read
 
+DESCRIPTIONS = {  # of components
+    "algorithm": "method",
+    "server": "server optimizer",
+    "optimizer": "local optimizer",
+    "schedule": "schedule of the learning rate over the rounds",
+}
+
 
 def build() -> Overview:
     """Build the overview from the classes and tables of the package; imports torch."""
@@ -37,31 +44,28 @@ def build() -> Overview:
 
 
 def _keys() -> list[KeyEntry]:
-    """List the keys of Experiment, of every algorithm and of every server optimizer."""
-    from ..algorithms import ALGORITHMS
+    """List the keys of Experiment and of every component, such as the algorithms."""
+    from ..components import COMPONENTS
     from ..experiment import Experiment
-    from ..server_optimizers import SERVERS
 
-    custom = "or package.module:Name"
-    algorithm = KeyEntry(
-        name="algorithm",
-        owner="Experiment",
-        default="moon",
-        doc=f"{', '.join(ALGORITHMS)}, {custom}; a+b composes methods",
-    )
-    server = KeyEntry(
-        name="server",
-        owner="Experiment",
-        default="average",
-        doc=f"{', '.join(SERVERS)}, {custom}",
-    )
     dataset, *others = _keys_of(Experiment, "")
-    keys = [dataset, algorithm, server, *others]
-    for method in ALGORITHMS.values():
-        keys += _keys_of(method, "")
-    for optimizer in SERVERS.values():
-        keys += _keys_of(optimizer, "server.")
+    keys = [dataset, *map(_component_key, COMPONENTS), *others]
+    for kind, table in COMPONENTS.items():
+        for cls in table.values():
+            keys += _keys_of(cls, "" if kind == "algorithm" else f"{kind}.")
     return keys
+
+
+def _component_key(kind: str) -> KeyEntry:
+    """Return the key that names a component, such as the algorithm."""
+    from ..components import COMPONENTS, component_name
+    from ..experiment import Experiment
+
+    doc = f"{DESCRIPTIONS[kind]}: {', '.join(COMPONENTS[kind])}, or package.module:Name"
+    if kind == "algorithm":
+        doc += "; a+b composes methods"
+    default = component_name(getattr(Experiment(), kind))
+    return KeyEntry(name=kind, owner="Experiment", default=default, doc=doc)
 
 
 def _keys_of(cls: type, prefix: str) -> list[KeyEntry]:

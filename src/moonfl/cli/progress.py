@@ -23,8 +23,10 @@ def on_terminal() -> bool:
 class Progress:
     """A context manager that is called with the record of each round."""
 
-    def __init__(self, rounds: int) -> None:
+    def __init__(self, rounds: int, *, shows_lr: bool = False) -> None:
+        """`shows_lr`: show the learning rate of each round."""
         self.rounds = rounds
+        self.shows_lr = shows_lr
         self.shown = 0  # the last round that was shown
         self.bar = None
         if on_terminal():
@@ -62,13 +64,17 @@ class Progress:
         if self.bar is None:
             notify(
                 f"round {record.round}/{self.rounds}  {value}  loss {record.loss:.3f}  "
-                f"{record.seconds:.1f} s"
+                f"{self._rate(record)}{record.seconds:.1f} s"
             )
             return
         if self.bar.n == 0:  # a resumed run: earlier rounds must not count for the speed
             self.bar.initial = self.bar.n = record.round - 1
-        self.bar.set_postfix_str(value, refresh=False)
+        self.bar.set_postfix_str(f"{self._rate(record)}{value}", refresh=False)
         self.bar.update()
+
+    def _rate(self, record: RoundRecord) -> str:
+        """Return the learning rate of a round, if it is to be shown and was recorded."""
+        return f"lr {record.lr:.3g}  " if self.shows_lr and record.lr is not None else ""
 
 
 def absence_mark(record: RoundRecord) -> str:

@@ -17,7 +17,7 @@ import torch
 from cryptography import x509
 from torch import Tensor
 
-from ..components import component_name, parts_of
+from ..components import COMPONENTS, component_name, parts_of
 from ..data.datasets import source
 from ..data.npz import write_npz
 from ..errors import InputError
@@ -192,11 +192,11 @@ def site_folder(folder: Path, k: int) -> Path:
 
 
 def user_modules(exp: Experiment) -> list[Path]:
-    """Return the user's own files with the method, server optimizer or model, for the app.
+    """Return the user's own files with the method, optimizers, schedule or model, for the app.
 
     Modules in packages are not included: they must be installed at the server and at every site.
     """
-    components = [*parts_of(exp.algorithm), exp.server]
+    components = [part for kind in COMPONENTS for part in parts_of(getattr(exp, kind))]
     names = [*map(component_name, components), str(exp.model)]
     modules = {name.partition(":")[0] for name in names if ":" in name}
     paths = []

@@ -33,6 +33,8 @@ SHOWN_FIRST = (
     "rounds",
     "model",
     "head",
+    "optimizer.name",
+    "schedule.name",
     "lr",
 )
 NEVER_SHOWN = ("seed", "data_dir", "scale")
@@ -216,7 +218,7 @@ def setting_labels(
             if not shown or repr(settings[key]) == common[key]:
                 continue
             is_dataset = key == "dataset"
-            text = f"{key}={format_value(settings[key])}"
+            text = f"{key.removesuffix('.name')}={format_value(settings[key])}"
             words.append(dataset_name(settings) if is_dataset else text)
         labels.append(" ".join(words))
     return labels

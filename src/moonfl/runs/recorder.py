@@ -232,13 +232,26 @@ def check_model_names(exp: Experiment, server: Server, updates: list[Update]) ->
         )
 
 
+def describe_optimizer(exp: Experiment) -> str:
+    """Describe the choices of the local optimizer."""
+    words = [f"{exp.optimizer.label}; its state is reset in every round"]
+    if exp.grad_clip is not None:
+        words.append(
+            "gradients, including the method's own terms and without weight decay, are clipped "
+            "by their norm over all parameters"
+        )
+    if exp.warmup > 0:
+        words.append("in round t of the warm-up the learning rate is lr t / (warmup + 1)")
+    return "; ".join(words)
+
+
 def implementation_choices(exp: Experiment, task: Task) -> dict[str, str]:
     """Describe what this run does where implementations differ (docs/implementation-choices.md)."""
     choices = {
         "aggregation": aggregation.describe(
             exp.aggregation, exp.trim, exp.clip, exp.algorithm.weighting
         ),
-        "optimizer": "SGD; its state is reset in every round",
+        "optimizer": describe_optimizer(exp),
         "batches": (
             "the last incomplete batch is dropped; "
             "a party smaller than a batch trains on all it has"

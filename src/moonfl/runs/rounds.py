@@ -18,9 +18,9 @@ METRICS = ("accuracy", "macro_f1", "balanced_accuracy")  # fields of a score and
 
 
 def round_record(
-    t: int, updates: list[Update], scores: dict[str, Score], seconds: float
+    t: int, updates: list[Update], scores: dict[str, Score], *, lr: float, seconds: float
 ) -> RoundRecord:
-    """Return the record of round t.
+    """Return the record of round t; `lr` is the learning rate of the parties in this round.
 
     With one model the metrics are its score. With several (SOLO) they are means, and of the measure
     also the standard deviation and every single value. Personal models have one score; their
@@ -60,6 +60,7 @@ def round_record(
         bytes_up=sum_of("bytes_up", updates),
         cpu_seconds=sum_of("cpu_seconds", updates),
         seconds=seconds,
+        lr=lr,
         parties=[party_record(update) for update in updates],
     )
 

@@ -110,6 +110,7 @@ class RoundRecord(Record):
     bytes_up: Amount | None = None
     cpu_seconds: Amount | None = None
     seconds: Amount | None = None
+    lr: Amount | None = None  # learning rate of the parties in this round
     parties: list[PartyRecord] | None = None
 
     def __post_init__(self) -> None:

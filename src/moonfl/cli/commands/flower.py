@@ -29,7 +29,7 @@ def simulate(args: argparse.Namespace) -> None:
     exp = with_party_count(exp, task)
     notify(describe(exp))
     out = run_directory(args.out, name)
-    with Progress(exp.rounds) as progress:
+    with Progress(exp.rounds, shows_lr=exp.has_schedule) as progress:
         result = train(
             out,
             lambda: run_simulation(
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
     else:
         out = Path(args.out)
     notify(describe(exp))
-    with Progress(exp.rounds) as progress:
+    with Progress(exp.rounds, shows_lr=exp.has_schedule) as progress:
         try:
             summary = deployment.run(folder, out, config, progress)
         except DivergenceError:

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
         run_seeds(exp, task, args)
         return
     out = run_directory(args.out, name)
-    with Progress(exp.rounds) as progress:
+    with Progress(exp.rounds, shows_lr=exp.has_schedule) as progress:
         result = train(
             out,
             lambda: start_run(
@@ -102,7 +102,7 @@ def run_seed(exp: Experiment, task: Task, folder: Path, args: argparse.Namespace
         notify(f"seed {exp.seed} diverged before: {out}")
         return None
     notify(f"seed {exp.seed}: {out}")
-    with Progress(exp.rounds) as progress:
+    with Progress(exp.rounds, shows_lr=exp.has_schedule) as progress:
         try:
             return complete_run(
                 exp,
@@ -124,7 +124,7 @@ def resume(args: argparse.Namespace) -> None:
     if not is_run_over_sites(out):
         check_data_present(exp, out, args.data_dir)
     notify(describe(exp))
-    with Progress(exp.rounds) as progress:
+    with Progress(exp.rounds, shows_lr=exp.has_schedule) as progress:
         result = train(
             out,
             lambda: resume_run(
