@@ -22,7 +22,7 @@ LAYERS = [
     {"local", "personal", "task"},
     {"runs"},
     {"engines", "federation"},
-    {"api", "bench", "exports", "report"},
+    {"api", "bench", "exports", "report", "trackers"},
     {"flower", "reproduce"},
     {"cli"},
     {"__main__"},

@@ -1,7 +1,7 @@
 """Run an experiment and resume a run: moonfl.run and moonfl.resume."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,9 +30,12 @@ from ..runs.directory import (
 )
 from ..runs.index import CHECKPOINT
 from ..runs.recorder import Recorder, Result, Watch, ignore, implementation_choices
+from ..runs.schema import RoundRecord
 from ..runs.states import States
 from ..runs.stopping import is_finished
 from ..task import Task, make_task, with_party_count
+from ..trackers.table import check_trackers
+from ..trackers.tracking import tracking
 from ..types import Params, Server
 from .recovery import IN_PYTHON, recovery_hints
 
@@ -49,6 +52,7 @@ class Options:
     before_analysis: Watch = ignore  # called with the last record, before the final analysis
     engine: EngineFactory | None = None  # trains elsewhere than in processes of this machine
     trust: Trust = False  # whether code that only a run directory names may be executed
+    track: str | Sequence[str] = ()  # names of trackers that the metrics are copied to
 
     def make_engine(self, exp: Experiment, task: Task, states: States) -> Engine:
         """Return the engine of a run."""
@@ -67,6 +71,7 @@ def run(
     task: Task | None = None,
     watch: Watch = ignore,
     engine: EngineFactory | None = None,
+    track: str | Sequence[str] = (),
 ) -> Result:
     """Run an experiment and return its result.
 
@@ -80,11 +85,15 @@ def run(
     - `watch`: a function that is called with the record of each round.
     - `engine`: a function that creates an engine which trains elsewhere than in processes of this
       machine.
+    - `track`: "tensorboard", "wandb" or "mlflow", or several of them: metrics are copied there. It
+      needs `out`, and does not change the results.
 
     Runs in several threads of a process take turns, one party at a time; to run in parallel they
     need processes.
     """
-    options = Options(workers=workers, state_memory=state_memory, watch=watch, engine=engine)
+    options = Options(
+        workers=workers, state_memory=state_memory, watch=watch, engine=engine, track=track
+    )
     with recovery_hints(IN_PYTHON, out):
         return start_run(experiment, out, force=force, task=task, options=options)
 
@@ -100,15 +109,21 @@ def resume(
     watch: Watch = ignore,
     engine: EngineFactory | None = None,
     trust: bool = False,
+    track: str | Sequence[str] = (),
 ) -> Result:
     """Resume an interrupted run (bit-identical); `previous`: from the checkpoint before the newest.
 
     A finished run is read, not run again. `data_dir`: the new location of data that were moved.
     `trust`: execute the method or model that experiment.toml names, if it is not part of moonfl and
-    is not imported yet.
+    is not imported yet. `track`: copy metrics to trackers, as in `run`; their runs are continued.
     """
     options = Options(
-        workers=workers, state_memory=state_memory, watch=watch, engine=engine, trust=trust
+        workers=workers,
+        state_memory=state_memory,
+        watch=watch,
+        engine=engine,
+        trust=trust,
+        track=track,
     )
     with recovery_hints(IN_PYTHON, directory):
         return resume_run(
@@ -127,6 +142,8 @@ def start_run(
 ) -> Result:
     """Run an experiment like `run`, without recovery hints in errors."""
     check_workers(options.workers)
+    if check_trackers(options.track) and out is None:
+        raise InputError("track needs a run directory; pass out=DIR")
     task = task or make_task(experiment)
     exp = with_party_count(experiment, task)
     task.check_images()
@@ -158,6 +175,7 @@ def resume_run(
 ) -> Result:
     """Resume a run like `resume`, without recovery hints in errors."""
     check_workers(options.workers)
+    check_trackers(options.track)
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"{directory} holds no run: there is no such folder")
@@ -239,10 +257,32 @@ def shapes(params: Params) -> dict[str, tuple[int, ...]]:
 def _train(recorder: Recorder, options: Options, saved: Checkpoint | None) -> Result:
     """Run the remaining rounds."""
     exp = recorder.exp
-    if saved is not None and is_finished(exp.rounds, exp.patience, recorder.records):
-        return recorder.result(saved.server)
-    engine = options.make_engine(exp, recorder.task, recorder.states)
-    with contextlib.closing(engine), record_divergence(recorder.directory):
-        start = saved.server if saved else None
-        server = run_federation(exp, recorder.task, engine, recorder, start)
-        return recorder.result(server)
+    server = saved.server if saved else None
+    with contextlib.ExitStack() as stack:
+        engine = None
+        if server is None or not is_finished(exp.rounds, exp.patience, recorder.records):
+            engine = options.make_engine(exp, recorder.task, recorder.states)
+            stack.enter_context(contextlib.closing(engine))
+            stack.enter_context(record_divergence(recorder.directory))
+        trackers = stack.enter_context(
+            tracking(check_trackers(options.track), exp, recorder.directory, recorder.records)
+        )
+        if trackers is not None:
+            recorder.watch = both(trackers.log, recorder.watch)
+        if engine is not None:
+            server = run_federation(exp, recorder.task, engine, recorder, server)
+        assert server is not None
+        result = recorder.result(server)
+        if trackers is not None:
+            trackers.finish(result)
+        return result
+
+
+def both(first: Watch, second: Watch) -> Watch:
+    """Return a function that passes the record of a round to both functions, in this order."""
+
+    def watch(record: RoundRecord) -> None:
+        first(record)
+        second(record)
+
+    return watch

@@ -90,6 +90,7 @@ def federate(
     workers: int | None = None,
     state_memory: int | None = None,
     watch: Watch = ignore,
+    track: str | Sequence[str] = (),
     **experiment: Any,
 ) -> Result:
     """Train one model over parties that each have their own data.
@@ -112,6 +113,8 @@ def federate(
     - `state_memory`: the number of bytes above which party states are stored on disk, by default
       a quarter of the free memory.
     - `watch`: a function that is called with the record of each round.
+    - `track`: "tensorboard", "wandb" or "mlflow", or several of them: metrics are copied there. It
+      needs `out`.
     - All other arguments are settings of Experiment, such as epochs=5, lr=0.1,
       server=moonfl.Momentum().
     """
@@ -125,7 +128,9 @@ def federate(
     task = build_task(exp, data, model=model)
     _notify_if_classifier(model, task)
     trusted = code_names(exp)  # the caller passed them
-    options = Options(workers=workers, state_memory=state_memory, watch=watch, trust=trusted)
+    options = Options(
+        workers=workers, state_memory=state_memory, watch=watch, trust=trusted, track=track
+    )
     with recovery_hints(HINTS, out):
         if resume and out is not None and _holds_run(Path(out)):
             return _resume(Path(out), exp, task, options, previous=previous)

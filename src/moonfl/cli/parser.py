@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..errors import quoted, unknown
 from ..overview import read
+from ..trackers.table import TRACKERS
 from . import overview
 from .arguments import accuracy, count, party, size
 
@@ -108,6 +109,7 @@ def _add_training_commands(commands: Commands) -> None:
     run = commands.add("run", "run an experiment", "training:run")
     _add_run_options(run)
     _add_state_memory(run)
+    _add_track(run)
     run.add_argument(
         "--seeds",
         type=count,
@@ -128,6 +130,7 @@ def _add_training_commands(commands: Commands) -> None:
     _add_json(resume)
     _add_workers(resume)
     _add_state_memory(resume)
+    _add_track(resume)
 
     export = commands.add(
         "export",
@@ -367,6 +370,17 @@ def _add_workers(sub: Parser) -> None:
         type=count,
         metavar="N",
         help="number of processes that train parties (default: one per core)",
+    )
+
+
+def _add_track(sub: Parser) -> None:
+    sub.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        choices=TRACKERS,
+        metavar="NAME",
+        help="copy metrics to tensorboard, wandb or mlflow; repeat the option for several of them",
     )
 
 

@@ -2,7 +2,8 @@
 
 experiment.toml (settings, versions, implementation choices), partition.json, rounds.jsonl with one
 line per round, checkpoint/, final.json (the analysis), best.safetensors if a round is selected on
-validation data, and diverged.txt if training diverged. schema.py describes the JSON files.
+validation data, trackers.json if the run is tracked, and diverged.txt if training diverged.
+schema.py describes the JSON files.
 """
 
 import contextlib
@@ -31,6 +32,7 @@ from .stopping import is_finished
 from .tensor_files import save
 
 DIVERGED = "diverged.txt"  # why the run ended early, and would again
+TRACKERS_FILE = "trackers.json"  # the ids of the trackers' runs
 STAGED = ".new"  # files of a run that is about to replace another
 
 
@@ -94,7 +96,7 @@ def finish_replacement(out: Path) -> None:
     staged = out / STAGED
     with writing(out):
         if is_being_replaced(out):
-            for name in (SETTINGS, FINAL, BEST, DIVERGED):
+            for name in (SETTINGS, FINAL, BEST, DIVERGED, TRACKERS_FILE):
                 (out / name).unlink(missing_ok=True)
             (out / CHECKPOINT).mkdir(exist_ok=True)
             checkpoint.remove_all(out / CHECKPOINT)  # the folder may be a link to another disk

@@ -211,6 +211,21 @@ class StateEntry(Record):
     sha256: Sha256 | None = None
 
 
+class TrackerRecord(Record):
+    """The run of a tracker that copies this run."""
+
+    id: Name
+    rounds: Count = 0  # rounds that were logged
+    closed: bool = False  # whether the tracker could write what was pending
+    finished: bool = False  # whether the final metrics and the report were logged
+
+
+class TrackersRecord(Record):
+    """trackers.json: the runs of trackers, by the name of the tracker."""
+
+    trackers: dict[Name, TrackerRecord]
+
+
 class Versioned(Record):
     """The format number of a file; it can be read in every format."""
 

@@ -163,6 +163,7 @@ def options(args: argparse.Namespace, progress: Progress) -> Options:
         watch=progress,
         before_analysis=progress.before_analysis,
         trust=args.trust,
+        track=args.track,
     )
 
 
