@@ -51,6 +51,10 @@ NOTES = ("versions", "choices")  # tables of a run's experiment.toml that are no
 READER_SETTINGS = {  # settings of a reader, and the datasets that have it
     "label": ("csv",),
     "ignore": ("csv",),
+    "impute": ("csv", CUSTOM_DATA),
+    "encode": ("csv", CUSTOM_DATA),
+    "categorical": ("csv", CUSTOM_DATA),
+    "min_category": ("csv", CUSTOM_DATA),
     "image_size": ("folder",),
     "split": ("emnist",),
     "classes": ("csv", "folder", "npz", CUSTOM_DATA),
@@ -80,6 +84,27 @@ class Experiment:
     ignore: str | None = setting(None, "with dataset=csv: columns to ignore, as a,b,c")
     classes: str | None = setting(
         None, "the classes as a,b,c, for files that may lack some of them"
+    )
+    impute: Literal["refuse", "mean", "indicator"] = setting(
+        "refuse",
+        "missing values of a table: refuse, mean over all parties, or indicator: the mean and a "
+        "feature that marks them",
+        added="0.2",
+    )
+    encode: Literal["refuse", "onehot"] = setting(
+        "refuse", "columns of a table with categories: refuse or onehot", added="0.2"
+    )
+    categorical: str | None = setting(
+        None,
+        "with encode=onehot: columns whose numbers are codes of categories, as a,b,c",
+        added="0.2",
+    )
+    min_category: int = setting(
+        5,
+        "with encode=onehot: training rows of all parties that a category needs for a feature of "
+        "its own",
+        added="0.2",
+        low=1,
     )
     image_size: int | None = setting(
         None,
@@ -360,12 +385,20 @@ class Experiment:
                     f"{key} belongs to partition={kind}, not to partition={self.partition}"
                 )
         self._check_shift()
+        self._check_table()
         for key, datasets in READER_SETTINGS.items():
-            if getattr(self, key) is not None and self.dataset not in (*datasets, "sites"):
+            is_set = getattr(self, key) != getattr(Experiment, key)
+            if is_set and self.dataset not in (*datasets, "sites"):
                 raise InputError(
                     f"{key} belongs to dataset={' or '.join(datasets)}, "
                     f"not to dataset={self.dataset}"
                 )
+
+    def _check_table(self) -> None:
+        """Refuse settings of the encoding of tables that make no sense."""
+        for key in ("categorical", "min_category"):
+            if getattr(self, key) != getattr(Experiment, key) and self.encode == "refuse":
+                raise InputError(f"{key} belongs to encode=onehot; set both, or remove {key}")
 
     def _check_shift(self) -> None:
         """Refuse settings of a feature shift that make no sense."""
@@ -395,6 +428,9 @@ class Experiment:
             holdout_by=self.holdout_by,
             image_size=self.image_size,
             split=self.split,
+            impute=self.impute,
+            encode=self.encode,
+            categorical=split_names(self.categorical),
         )
 
     @property

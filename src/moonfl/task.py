@@ -20,6 +20,7 @@ from . import seeds, tree
 from .data.augment import Preparation, is_pixels
 from .data.base import Dataset, Examples, check_names
 from .data.datasets import load
+from .data.encoding import Column, Encoding, learn_encoding, recode, summarise
 from .data.images import Images
 from .data.locations import directory
 from .data.moments import Moments, compute_moments, mean_and_std, statistics_shape
@@ -48,7 +49,8 @@ from .models.encoders import ENCODERS, ModelSource, build_model
 from .numerics import standard_settings
 from .objectives import Classification, Objective
 from .personal import LABEL, personal_names, share_test_set
-from .runs.schema import PartitionRecord
+from .runs.schema import EncodingRecord, PartitionRecord
+from .runs.schema import encode as encode_record
 from .trained_model import SAMPLES, Blueprint
 from .types import Batch, Params, State
 
@@ -71,6 +73,7 @@ class FederatedData:
     validation_party: Tensor | None = None  # owner of each validation sample
     names: tuple[str, ...] = ()  # of the parties, if they have any
     features: tuple[str, ...] = ()  # column names of a table, in their order in x
+    table: tuple[Column, ...] | None = None  # if samples are rows that are encoded
     note: str = ""  # about the partition, for the user
     groups: Index | None = None  # of each sample in `train`; a group is held out as a whole
 
@@ -252,9 +255,17 @@ class Task:
             features=list(self.features) or None,
             shape=list(first.shape[1:]),
             dtype=str(first.dtype).removeprefix("torch."),
-            sha256=hash_examples(*parties, *self.held_out.values()),
+            encoding=self.encoding_record(),
+            sha256=hash_examples(
+                *parties, *self.held_out.values(), encoding=self.encoding_record()
+            ),
             duplicates=self.duplicates,
         )
+
+    def encoding_record(self) -> EncodingRecord | None:
+        """Return the encoding of a table as plain values."""
+        encoding = self.preparation.encoding
+        return None if encoding is None else encoding.to_record()
 
     def blueprint(self) -> Blueprint:
         """Return what turns weights into a model after the run, with a few test samples."""
@@ -287,8 +298,8 @@ def sample_hashes(examples: Examples) -> Iterator[int]:
             yield hash(row.tobytes())
 
 
-def hash_examples(*sets: Examples) -> str:
-    """Return the SHA-256 of the samples and labels of these sets."""
+def hash_examples(*sets: Examples, encoding: EncodingRecord | None = None) -> str:
+    """Return the SHA-256 of the samples and labels of these sets, and of their encoding."""
     digest = hashlib.sha256()
     for examples in sets:
         for values in examples:
@@ -297,6 +308,8 @@ def hash_examples(*sets: Examples) -> str:
                     digest.update(content)
             else:
                 digest.update(values.cpu().contiguous().numpy().data)
+    if encoding is not None:
+        digest.update(encode_record(encoding).encode())
     return digest.hexdigest()
 
 
@@ -340,6 +353,7 @@ def split(exp: Experiment, data: Dataset) -> FederatedData:
         test_party=test_party,
         names=partition.names,
         features=data.features,
+        table=data.table,
         note=partition.note,
         groups=sample_groups(exp, data),
     )
@@ -368,6 +382,11 @@ def shift_parties(exp: Experiment, data: FederatedData) -> FederatedData:
     """
     if exp.shift is None:
         return data
+    if data.table is not None:
+        raise InputError(
+            f"shift={exp.shift} requires complete numeric features; it cannot be combined with "
+            "impute or encode"
+        )
     shift = Shift(
         kind=exp.shift,
         level=exp.shift_level,
@@ -477,23 +496,27 @@ def build_task(
     *,
     model: ModelSource | None = None,
     party_moments: Iterable[Moments] | None = None,
+    encoding: Encoding | None = None,
 ) -> Task:
     """Build the task of federated data; `model` replaces the experiment's.
 
-    `party_moments` are the sums for standardisation where the parties' samples are elsewhere.
+    `party_moments` are the sums for standardisation where the parties' samples are elsewhere, and
+    `encoding` is that of a table whose statistics come from elsewhere.
     """
+    data = encode_table(exp, data, encoding)
+    encoding = data.preparation.encoding
     if data.test is None:
         raise ValueError("hold_out comes before build_task")
     check_device(exp.device)
     check_names("a class", data.classes)
     check_names("a party", data.names)
-    shape = tuple(data.train.x.shape[1:])
+    shape = data.preparation.input_shape(tuple(data.train.x.shape[1:]))
     network = make_builder(exp, shape, data.train.x.dtype, len(data.classes), model)
     is_factory = exp.model not in ENCODERS and not isinstance(model, nn.Module)
     check_model(network, is_factory=is_factory)
     test, validation = data.test, data.validation
     if not network.standardises and data.train.x.dtype == torch.float64:
-        check_fits_float32(data.train, data.features)
+        check_fits_float32(data)
         data = replace(data, train=data.train.with_dtype(torch.float32))
         test = test.with_dtype(torch.float32)
         validation = validation and validation.with_dtype(torch.float32)
@@ -502,7 +525,9 @@ def build_task(
     is_complete = list(by_number) == list(range(len(by_number)))  # not so at a site
     parties = list(by_number.values()) if is_complete else by_number
     shared = None
-    if network.standardises:
+    if network.standardises and encoding is not None:
+        shared = encoding.scales()
+    elif network.standardises:
         shared = mean_and_std(party_moments or map(compute_moments, by_number.values()), shape)
     return Task(
         build=network.build,
@@ -522,15 +547,45 @@ def build_task(
     )
 
 
-def check_fits_float32(train: Examples, names: tuple[str, ...]) -> None:
-    """Check that rounding to float32 changes no feature by more than 1 % of its variation.
+def encode_table(exp: Experiment, data: FederatedData, encoding: Encoding | None) -> FederatedData:
+    """Store the rows of a table with the categories of its encoding, learned from all parties.
 
-    `names` are those of the features, if they have any.
+    `encoding` is passed where the parties are elsewhere.
     """
-    if len(train.y) == 0:
+    if data.table is None or isinstance(data.train.x, Images):
+        return data
+    table = data.table
+    if encoding is None:
+        parts = [data.train.x[torch.from_numpy(part)] for part in data.parts.values()]
+        summaries = [summarise(part, table) for part in parts]
+        encoding = learn_encoding(data.features, summaries, exp.impute, exp.min_category)
+
+    def encoded(examples: Examples) -> Examples:
+        assert not isinstance(examples.x, Images)
+        return examples._replace(x=recode(examples.x, table, encoding))
+
+    return replace(
+        data,
+        train=encoded(data.train),
+        test=None if data.test is None else encoded(data.test),
+        validation=None if data.validation is None else encoded(data.validation),
+        features=tuple(column.name for column in encoding.columns),
+        table=tuple(Column(column.name, column.categories) for column in encoding.columns),
+        preparation=replace(data.preparation, encoding=encoding),
+    )
+
+
+def check_fits_float32(data: FederatedData) -> None:
+    """Check that rounding to float32 changes no feature by more than 1 % of its variation."""
+    names = data.features
+    if len(data.train.y) == 0:
         return
-    number, mean, squared_deviations = compute_moments(train)
-    std = (squared_deviations / number).sqrt()
+    if data.preparation.encoding is not None:
+        names = data.preparation.encoding.features
+        mean, std = data.preparation.encoding.scales()
+    else:
+        number, mean, squared_deviations = compute_moments(data.train)
+        std = (squared_deviations / number).sqrt()
     rounding = mean.abs() * torch.finfo(torch.float32).eps / 2
     for k in torch.nonzero((std > 0) & (rounding > 0.01 * std)).flatten().tolist():
         name = f"feature '{names[k]}'" if names else f"feature {k}"

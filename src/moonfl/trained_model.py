@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from . import tree
 from .data.augment import Preparation, is_pixels
+from .data.encoding import Encode
 from .data.images import Images
 from .errors import InputError
 from .numerics import standard_settings
@@ -23,15 +24,20 @@ SAMPLES = 100  # number of test samples stored with a result, to check an export
 class TrainedModel(nn.Module):
     """A network with the preparation of its samples."""
 
-    def __init__(
-        self, model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, preparation: Preparation
-    ) -> None:
-        """Wrap a network; `shape` and `dtype` are those of a stored sample."""
+    def __init__(self, model: nn.Module, blueprint: "Blueprint") -> None:
+        """Wrap a network of this blueprint."""
         super().__init__()
         self.model = model
-        self.shape = shape
-        self.dtype = dtype
-        self.preparation = preparation if is_pixels(dtype, len(shape)) else None
+        self.shape = blueprint.shape
+        self.dtype = blueprint.dtype
+        self.classes = blueprint.classes
+        self.features = blueprint.features
+        preparation = blueprint.preparation
+        self.preparation = preparation if is_pixels(self.dtype, len(self.shape)) else None
+        self.encoding = preparation.encoding
+        self.encode: nn.Module = nn.Identity()
+        if self.encoding is not None:
+            self.encode = Encode(self.encoding, self.dtype)
 
     def forward(self, x: Tensor) -> Output:
         # Without this check pixels that were already divided by 255 would be scaled twice.
@@ -42,7 +48,7 @@ class TrainedModel(nn.Module):
             )
         if self.preparation is not None:
             x = self.preparation.normalise(x)
-        output: Output = self.model(x)
+        output: Output = self.model(self.encode(x))
         return output
 
 
@@ -65,7 +71,7 @@ class Blueprint:
 
     def deployed(self, params: Params) -> TrainedModel:
         """Return the trained model with these weights, for samples as they are stored."""
-        return TrainedModel(self.network(params), self.shape, self.dtype, self.preparation).eval()
+        return TrainedModel(self.network(params), self).eval()
 
 
 def describe(dtype: torch.dtype, shape: tuple[int, ...]) -> str:

@@ -1,6 +1,7 @@
 """Small problems: tasks with a known solution, small tasks, and files of datasets."""
 
 import pickle
+import random
 import signal
 import subprocess
 from dataclasses import replace
@@ -263,3 +264,33 @@ def shorten(monkeypatch: pytest.MonkeyPatch, solo: int, others: int | None = Non
 TABLE = "age,sex,site,outcome\n" + "".join(
     f"{20 + i % 50},{i % 2},{'ABC'[i % 3]},{'ill' if i % 50 > 25 else 'well'}\n" for i in range(120)
 )  # a CSV file of patients at three sites
+
+
+def write_patients(path: Path, rows: int = 60) -> Path:
+    """Write a table as hospitals have them.
+
+    It has missing values in several spellings, categories in inconsistent case, a boolean column,
+    codes, an identifier, and three hospitals of which one has a category of its own.
+    """
+    rng = random.Random(0)
+    lines = ["patient,hospital,age,sex,crp,stage,smoker,blood,outcome"]
+    for k in range(3 * rows):
+        hospital = ("North", "East", "South")[k % 3]
+        age = rng.gauss(60 if hospital == "North" else 50, 10)
+        sex = rng.choice(["female", "Female", "male", "MALE "])
+        crp = rng.expovariate(0.1)
+        ill = age + crp + (5 if sex.strip().lower() == "male" else 0) > 65
+        cells = [
+            f"p{k:04}",
+            hospital,
+            "" if k % 11 == 3 else f"{age:.1f}",
+            "NA" if k % 13 == 4 else sex,
+            "NaN" if k % 7 == 5 else f"{crp:.3f}",
+            str(rng.choice([1, 2, 3])),
+            rng.choice(["true", "false", "n/a"]),
+            "zero" if hospital == "South" and k % 4 == 0 else rng.choice(["A", "B", "AB"]),
+            "ill" if ill else "healthy",
+        ]
+        lines.append(",".join(cells))
+    path.write_text("\n".join([*lines, ""]))
+    return path

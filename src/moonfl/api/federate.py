@@ -17,7 +17,9 @@ from ..algorithms import MOON, Algorithm
 from ..components import COMPONENTS, build_component
 from ..data.augment import default_preparation
 from ..data.base import Examples, check_names
-from ..data.npz import infer_classes, make_examples, with_common_dtype
+from ..data.columns import RawTable, Rules, frame_table, is_frame, read_columns, rules_of
+from ..data.encoding import Column
+from ..data.npz import class_indices, infer_classes, make_examples, with_common_dtype
 from ..errors import InputError, notify, unknown
 from ..experiment import (
     CUSTOM_DATA,
@@ -38,7 +40,8 @@ from ..task import FederatedData, Task, build_task, hold_out, shift_parties
 from .experiments import Options, resume_run, start_run
 from .recovery import Hints, recovery_hints
 
-Data = tuple[Any, Any] | TorchDataset[Any]  # x [N, ...] and y [N], or a dataset of pairs
+# x [N, ...] (arrays or data frames) and y [N], or a dataset of pairs
+Data = tuple[Any, Any] | TorchDataset[Any]
 Parties = Sequence[Data] | Mapping[str, Data]
 DATA_SETTINGS = (  # settings that the data determine
     "dataset",
@@ -98,7 +101,8 @@ def federate(
     - `model`: a module, a function that builds one (called without arguments, or with the shape of
       a sample), or a name such as "mlp". A module that returns features [B, F] is an encoder and
       gets the projection head and the output layer; one that returns (z, logits) is used unchanged.
-    - `parties`: a list or a dict by name; each party's (x, y) as arrays, or its torch dataset.
+    - `parties`: a list or a dict by name; each party's (x, y) as arrays, its torch dataset, or a
+      data frame as x.
     - `test`: one test set, or a list or dict with one per party; None: a share of each party's
       samples (`holdout`) is held out.
     - `algorithm`: a value such as moonfl.FedProx(mu=0.1), or a name; by default MOON with mu=1.
@@ -206,6 +210,7 @@ class _Set(NamedTuple):
     x: NDArray[np.generic]
     y: NDArray[np.generic]
     groups: NDArray[np.generic] | None = None  # of the samples
+    table: RawTable | None = None  # the columns of a data frame
 
 
 def _federated_data(
@@ -218,12 +223,13 @@ def _federated_data(
     """Check the user's arrays and return them as federated data, with samples held out."""
     test_sets = _read_test(test, names)
     sets = [*party_sets, *test_sets]
-    for other in sets:
-        _check_like(other, party_sets[0])
+    features = _column_names(sets)
     classes = exp.reading.classes or infer_classes([s.y for s in sets])
-    token_ids = _takes_token_ids(model, sets, len(classes))
-    parts = [make_examples(f"{s.location}: ", s.x, s.y, classes, integers=token_ids) for s in sets]
-    parts = with_common_dtype(parts)
+    table = None
+    if rules_of(exp.reading).encodes:
+        table, parts = _encoded_parts(sets, features, classes, exp)
+    else:
+        parts = _numeric_parts(sets, features, classes, model)
     train = _concatenate(parts[: len(names)])
     if test_sets and exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these data have one")
@@ -235,10 +241,80 @@ def _federated_data(
         preparation=default_preparation(train.x.dtype, len(train.x.shape) - 1),
         test_party=_owners(test_sets) if _is_by_party(test) else None,
         names=names,
+        features=features,
+        table=table,
         groups=_group_numbers(party_sets),
     )
     data = shift_parties(exp, data)
     return hold_out(data, test=exp.holdout or HOLDOUT, validation=exp.validation)
+
+
+def _numeric_parts(
+    sets: list[_Set], features: tuple[str, ...], classes: tuple[str, ...], model: ModelSource
+) -> list[Examples]:
+    """Return the examples of sets whose samples are numbers."""
+    refuse = Rules(impute="refuse", encode="refuse", categorical=())
+    tables = [s.table for s in sets if s.table is not None]
+    if tables:
+        read_columns(tables, features, refuse)  # names the cell that is not a number
+    for other in sets:
+        _check_like(other, sets[0])
+    sets = [_in_order(s, features) for s in sets]
+    token_ids = _takes_token_ids(model, sets, len(classes))
+    parts = [make_examples(f"{s.location}: ", s.x, s.y, classes, integers=token_ids) for s in sets]
+    return with_common_dtype(parts)
+
+
+def _encoded_parts(
+    sets: list[_Set], features: tuple[str, ...], classes: tuple[str, ...], exp: Experiment
+) -> tuple[tuple[Column, ...], list[Examples]]:
+    """Return the columns of data frames and the examples of all sets, as rows to be encoded."""
+    tables = []
+    for s in sets:
+        if s.table is None:
+            raise InputError(
+                f"impute and encode are for data frames, whose columns have names; {s.location} "
+                "has an array: pass a pandas DataFrame as x, or remove impute and encode"
+            )
+        tables.append(s.table)
+    columns, rows = read_columns(tables, features, rules_of(exp.reading))
+    parts = []
+    for s, x in zip(sets, rows, strict=True):
+        if s.y.shape != (len(x),):
+            raise InputError(f"{s.location} has {len(x)} rows, but y has shape {list(s.y.shape)}")
+        labels = class_indices(f"{s.location}: y", s.y, classes)
+        parts.append(Examples(torch.from_numpy(x), torch.from_numpy(labels)))
+    return columns, parts
+
+
+def _column_names(sets: list[_Set]) -> tuple[str, ...]:
+    """Return the columns of data frames, in the order of the first; all must have the same.
+
+    Return () if some samples are not data frames.
+    """
+    tables = [s.table for s in sets if s.table is not None]
+    if len(tables) < len(sets):
+        return ()
+    features = tuple(tables[0].cells)
+    check_names("a column", features)
+    for table in tables[1:]:
+        for name in (*features, *table.cells):
+            if name not in table.cells or name not in features:
+                owner = tables[0] if name in features else table
+                other = table if name in features else tables[0]
+                raise InputError(
+                    f"{owner.location} has a column '{name}', which {other.location} lacks; all "
+                    "data frames need the same columns"
+                )
+    return features
+
+
+def _in_order(s: _Set, features: tuple[str, ...]) -> _Set:
+    """Return a set with the columns of its data frame in this order."""
+    if s.table is None or not features or tuple(s.table.cells) == features:
+        return s
+    positions = list(s.table.cells)
+    return s._replace(x=s.x[:, [positions.index(name) for name in features]])
 
 
 def _with_groups(
@@ -356,7 +432,8 @@ def _read_set(location: str, data: object, stream: int, number: int = 0) -> _Set
         raise InputError(f"{location}: {error}") from None
     if x.ndim == 0 or len(x) == 0:
         raise InputError(f"{location} has no samples; pass at least one, or leave it out")
-    return _Set(location, x, y)
+    table = frame_table(data[0], location) if is_frame(data[0]) else None
+    return _Set(location, x, y, table=table)
 
 
 def _read_dataset(

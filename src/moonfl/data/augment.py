@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.batch import gather
+from .encoding import Encoding
 from .images import Images
 
 PAD = 4  # pixels that are added at each border before an image is cropped to its size
@@ -23,6 +24,7 @@ class Preparation:
     crop: Literal["reflect", "zero"] | None = None  # random crop; how the border is padded
     flip: bool = False  # random horizontal flip
     rotation: float = 0.0  # largest angle in degrees; nearest pixel, black outside
+    encoding: Encoding | None = None  # of the rows of a table
 
     @property
     def augments(self) -> bool:
@@ -32,9 +34,11 @@ class Preparation:
     def batch(self, x: Tensor | Images, rows: Tensor, rng: torch.Generator | None = None) -> Tensor:
         """Return samples as input of the network.
 
-        Images become float32 and are augmented if `rng` is not None. Other samples stay as they
-        are stored.
+        Images become float32 and are augmented if `rng` is not None. Rows of a table are encoded
+        if there is an encoding. Other samples stay as they are stored.
         """
+        if self.encoding is not None:
+            return self.encoding.apply(x[rows])
         if not is_pixels(x.dtype, len(x.shape) - 1):
             return x[rows]
         if isinstance(x, Images):
@@ -43,6 +47,10 @@ class Preparation:
         height, width = x.shape[2:]
         maps, choice = self.sources(len(rows), height, width, rng if self.augments else None)
         return gather(x, rows, maps, choice, byte_table(self, x.shape[1]))
+
+    def input_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the network's input for stored samples of this shape."""
+        return shape if self.encoding is None else (len(self.encoding.features),)
 
     def normalise(self, x: Tensor) -> Tensor:
         """Convert stored values [B, C, ...] to float32 and normalise them."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .augment import Preparation
+from .encoding import Column
 from .images import Images
 
 Columns = dict[str, NDArray[np.generic]]  # name -> one value per sample
@@ -50,6 +51,9 @@ class Reading:
     holdout_by: str | None = None  # the column whose groups are held out as a whole
     image_size: int | None = None  # side in pixels to which images are resized
     split: str | None = None  # of EMNIST
+    impute: Literal["refuse", "mean", "indicator"] = "refuse"  # missing values of a table
+    encode: Literal["refuse", "onehot"] = "refuse"  # categories of a table
+    categorical: tuple[str, ...] = ()  # columns of a table whose numbers are codes
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Dataset:
     columns: Columns = field(default_factory=dict)  # of train; partition=column uses one of them
     test_columns: Columns = field(default_factory=dict)  # of test, if it has them
     features: tuple[str, ...] = ()  # names of a table's feature columns, in the order of x
+    table: tuple[Column, ...] | None = None  # if x are rows that are encoded, see encoding.py
 
     def __post_init__(self) -> None:
         check_names("a class", self.classes)

@@ -287,7 +287,7 @@ def make_examples(
             f"{location}x{suffix} {x.shape} and y{suffix} {y.shape} must be [N, ...] and [N], "
             "N >= 1"
         )
-    labels = _class_indices(f"{location}y{suffix}", y, classes)
+    labels = class_indices(f"{location}y{suffix}", y, classes)
     samples = _samples(f"{location}x{suffix}", x, integers)
     return Examples(samples, torch.from_numpy(labels))
 
@@ -299,7 +299,7 @@ def with_common_dtype(parts: list[Examples]) -> list[Examples]:
     return [part.with_dtype(torch.float64) for part in parts]
 
 
-def _class_indices(location: str, y: Array, classes: tuple[str, ...]) -> NDArray[np.int64]:
+def class_indices(location: str, y: Array, classes: tuple[str, ...]) -> NDArray[np.int64]:
     """Return the index of the class of every label."""
     if y.dtype.kind in "US":
         return _string_indices(location, y.astype(np.str_), classes)

@@ -1,11 +1,11 @@
-"""User-supplied tables: .csv files with a header, a column of labels, and numeric features.
+"""User-supplied tables: .csv files with a header, a column of labels, and feature columns.
 
-One column may name the party of each row.
+One column may name the party of each row. Missing values and categories are refused, unless they
+are encoded (encoding.py).
 """
 
 import csv
 import itertools
-import math
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError, unknown
-from ..settings import parse_float
 from .augment import AS_STORED
 from .base import Columns, Dataset, Examples, Reading
+from .cells import cell_problem, is_missing, is_number, parse_number
+from .columns import Cells, RawTable, read_columns, rules_of
+from .encoding import Column
 from .labels import check_classification, regression_target
 from .locations import check_file
 
-LARGEST = float(np.finfo(np.float32).max)
 MAX_LINE = 2**26  # characters; a longer line is not one of a table
 MAX_CLASSES = 1000  # more distinct labels than this are measurements
 DELIMITERS = ",;\t"
@@ -46,6 +47,16 @@ class Table(NamedTuple):
         """Return where a row is, for error messages."""
         return f"{self.path}, {self.unit} {self.lines[row]}"
 
+    def features(self, names: Sequence[str]) -> RawTable:
+        """Return the cells of feature columns."""
+        cells: dict[str, Cells] = {name: self.column(name) for name in names}
+        return RawTable(
+            cells=cells,
+            rows=len(self.rows),
+            place=self.place,
+            location=str(self.path),
+        )
+
 
 def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
     """Read a .csv file, or a folder with train.csv and optionally test.csv.
@@ -66,7 +77,9 @@ def dataset_of_tables(tables: list[Table], reading: Reading, one_party: bool = F
     names = [name for name in (party_column, reading.holdout_by) if name is not None]
     features = _feature_names(tables, {reading.label, *names, *reading.ignore})
     classes = reading.classes or class_names(tables, reading.label)
-    examples = [_examples(table, features, reading.label, classes) for table in tables]
+    labels = [class_indices(table, reading.label, classes) for table in tables]
+    stored_columns, rows = _read_rows(tables, features, reading)
+    examples = [Examples(torch.from_numpy(x), y) for x, y in zip(rows, labels, strict=True)]
     columns = [group_columns(table, names) for table in tables]
     has_test = len(tables) > 1
     return Dataset(
@@ -77,7 +90,18 @@ def dataset_of_tables(tables: list[Table], reading: Reading, one_party: bool = F
         columns=columns[0],
         test_columns=columns[1] if has_test else {},
         features=tuple(features),
+        table=stored_columns,
     )
+
+
+def _read_rows(
+    tables: list[Table], features: list[str], reading: Reading
+) -> tuple[tuple[Column, ...] | None, list[NDArray[np.float64]]]:
+    """Return the feature columns, if rows are to be encoded, and the rows of each table."""
+    rules = rules_of(reading)
+    if rules.encodes:
+        return read_columns([table.features(features) for table in tables], features, rules)
+    return None, [_floats(table, features) for table in tables]
 
 
 def _read_tables(path: Path, reading: Reading) -> list[Table]:
@@ -119,15 +143,7 @@ def group_columns(table: Table, names: list[str]) -> Columns:
 
 def read_table(path: Path, reading: Reading) -> Table:
     """Read the cells of a .csv file and check its columns."""
-    check_file(path)
-    try:
-        table = _read_cells(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is not a text table (CSV): {error}") from None
-    if not table.rows:
-        raise InputError(f"{path} has no rows below its header")
+    table = read_cells(path)
     check_columns(path, table.header, reading)
     return table
 
@@ -142,7 +158,25 @@ def check_columns(path: Path, names: Collection[str], reading: Reading) -> None:
             raise unknown(f"column of {path}", name, names)
 
 
-def _read_cells(path: Path) -> Table:
+def read_cells(path: Path) -> Table:
+    """Read the cells of a .csv file that has at least one row."""
+    check_file(path)
+    try:
+        table = _parse(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not a text table (CSV) in UTF-8: {error}; save it as UTF-8"
+        ) from None
+    except csv.Error as error:
+        raise InputError(f"{path} is not a text table (CSV): {error}") from None
+    if not table.rows:
+        raise InputError(f"{path} has no rows below its header")
+    return table
+
+
+def _parse(path: Path) -> Table:
     """Read the file; its delimiter is the one that occurs most often in the header."""
     rows: list[list[str]] = []
     lines: list[int] = []
@@ -193,7 +227,7 @@ def class_names(tables: list[Table], label: str) -> tuple[str, ...]:
         values.update(_non_empty(table, label))
     names = sorted(values)
     _check_classes(tables, label, names)
-    if not all(_is_number(name) for name in names):
+    if not all(is_number(name) for name in names):
         return tuple(names)
     names.sort(key=float)
     for first, second in itertools.pairwise(names):
@@ -226,12 +260,6 @@ def _non_empty(table: Table, name: str) -> list[str]:
     return values
 
 
-def _examples(table: Table, features: list[str], label: str, classes: tuple[str, ...]) -> Examples:
-    """Return the features and the class indices of all rows."""
-    y = class_indices(table, label, classes)
-    return Examples(torch.from_numpy(_floats(table, features)), y)
-
-
 def class_indices(table: Table, label: str, classes: tuple[str, ...]) -> Tensor:
     """Return the index of the class of every row."""
     index = {name: k for k, name in enumerate(classes)}
@@ -250,7 +278,7 @@ def _floats(table: Table, features: list[str]) -> NDArray[np.float64]:
     for i, row in enumerate(table.rows):
         cells = [row[k] for k in positions]
         try:
-            x[i] = [_number(text) for text in cells]
+            x[i] = [parse_number(text) for text in cells]
         except ValueError:
             raise _wrong_cell(table, i, features, cells) from None
     return x
@@ -258,43 +286,12 @@ def _floats(table: Table, features: list[str]) -> NDArray[np.float64]:
 
 def _wrong_cell(table: Table, row: int, features: list[str], cells: list[str]) -> InputError:
     """Return the error for the first cell of a row that is not a number."""
-    wrong = [k for k, text in enumerate(cells) if not _is_number(text)]
+    wrong = [k for k, text in enumerate(cells) if not is_number(text)]
     name = features[wrong[0]]
     text = cells[wrong[0]].strip()
-    problem = f"'{text}', {_cell_problem(text)}" if text else "empty"
+    problem = f"'{text}', {cell_problem(text)}" if text else "empty"
+    option = "impute=mean" if is_missing(text) else "encode=onehot if the column has categories"
     return InputError(
         f"{table.place(row)}: column '{name}' is {problem}; correct it, "
-        f"or leave the column out with ignore={name}"
+        f"add {option}, or leave the column out with ignore={name}"
     )
-
-
-def _cell_problem(text: str) -> str:
-    """Return why a cell has no value."""
-    try:
-        is_finite = math.isfinite(parse_float(text))
-    except ValueError:
-        is_finite = False
-    return "not a number that a float can hold" if is_finite else "not a finite decimal number"
-
-
-def _number(text: str) -> float:
-    """Return the value of a cell.
-
-    What is not a number, exceeds float32, or is an integer beyond 2^53 is a ValueError.
-    """
-    value = parse_float(text)
-    if abs(value) < 2**53:
-        return value
-    is_integer = text.strip().lstrip("+-").isdigit()
-    if not abs(value) <= LARGEST or (is_integer and abs(int(text)) > 2**53):
-        raise ValueError(f"{text} cannot be held")
-    return value
-
-
-def _is_number(text: str) -> bool:
-    """Return True if the text is a number that a float can hold."""
-    try:
-        _number(text)
-    except ValueError:
-        return False
-    return True

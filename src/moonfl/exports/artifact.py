@@ -63,6 +63,26 @@ def is_custom(model: str) -> bool:
     return model == CUSTOM_MODEL or ":" in model
 
 
+def describe_columns(blueprint: Blueprint) -> str:
+    """Describe the columns of a sample, if it is the row of a table."""
+    if not blueprint.features:
+        return ""
+    names = markdown_text(", ".join(blueprint.features))
+    lines = ["", f"Columns of the table in the order of a sample: {names}."]
+    encoding = blueprint.preparation.encoding
+    if encoding is not None:
+        lines += [
+            "A missing value is NaN. The numbers of categories follow; -1 is any other category.",
+            "`moonfl predict` and `moonfl.predict` take rows with the names of categories.",
+            "",
+        ]
+        for column in encoding.columns:
+            if column.categories is not None:
+                numbered = ", ".join(f"{k} {name}" for k, name in enumerate(column.categories))
+                lines.append(f"- {markdown_text(column.name)}: {markdown_text(numbered)}")
+    return "\n".join([*lines, ""])
+
+
 def readme(artifact: Artifact) -> str:
     """Return the text of README.md."""
     exp = artifact.experiment
@@ -71,10 +91,7 @@ def readme(artifact: Artifact) -> str:
     if blueprint.deployed(artifact.params).preparation is not None:
         stored += f", pixels from 0 to {blueprint.preparation.scale:g}"
     model_argument = ", model" if is_custom(str(exp.model)) else ""
-    columns = ""
-    if blueprint.features:
-        names = markdown_text(", ".join(blueprint.features))
-        columns = f"\nColumns of the table in the order of a sample: {names}.\n"
+    columns = describe_columns(blueprint)
     sizes = ", ".join(map(str, blueprint.shape))
     title = markdown_text(artifact.title[0].upper() + artifact.title[1:])
     method = markdown_text(exp.algorithm.label)

@@ -1,12 +1,16 @@
 """Find the model to export: in a run directory, or in the result of a run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from .. import tree
 from ..data.base import Dataset
 from ..data.datasets import load, preparation_of
+from ..data.encoding import Encoding, from_record, recode
+from ..data.images import Images
 from ..data.locations import directory
 from ..errors import InputError, notify
 from ..experiment import CUSTOM_MODEL, Experiment
@@ -20,7 +24,7 @@ from ..runs.schema import PartitionRecord, RoundRecord, SiteRecord
 from ..runs.stopping import selected_round
 from ..runs.tensor_files import StoredParams
 from ..task import make_builder
-from ..trained_model import Blueprint
+from ..trained_model import SAMPLES, Blueprint
 from ..types import Params, State
 from .artifact import Artifact
 from .weights import parse_dtype
@@ -29,9 +33,18 @@ SampleType = tuple[tuple[int, ...], torch.dtype]  # shape and dtype of a stored 
 
 
 def from_directory(
-    run: Path, party: int | None, best: bool, data_dir: str | None, *, trust: bool
+    run: Path,
+    party: int | None,
+    best: bool,
+    data_dir: str | None,
+    *,
+    trust: bool,
+    with_samples: bool = True,
 ) -> Artifact:
-    """Return a model from the newest checkpoint of a run directory."""
+    """Return a model from the newest checkpoint of a run directory.
+
+    `with_samples`: read the data of the run, for samples to check an export on.
+    """
     exp = read_experiment(run, device="cpu", trust=trust)
     if exp.model == CUSTOM_MODEL:
         raise InputError(
@@ -56,7 +69,7 @@ def from_directory(
     name = _model_name(models, party)
     return Artifact(
         experiment=exp,
-        blueprint=_blueprint(run, exp, data_dir),
+        blueprint=_blueprint(run, exp, data_dir, with_samples),
         params=models[name],
         name=name,
         record=record,
@@ -159,14 +172,15 @@ def _model_name(models: State, party: int | None) -> str:
     return name
 
 
-def _blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
+def _blueprint(run: Path, exp: Experiment, data_dir: str | None, with_samples: bool) -> Blueprint:
     """Return the network of a run, from partition.json and, if they can be read, the data."""
     path = run / PARTITION
     partition = read_partition(run)
     # The samples of a run over Flower sites are described by each site.
     sample: PartitionRecord | SiteRecord = partition.sites[0] if partition.sites else partition
     classes = tuple(partition.classes)
-    data = _read_data(exp, data_dir)
+    needs_data = with_samples or sample.shape is None
+    data = _read_data(exp, data_dir) if needs_data else None
     if sample.shape is None or sample.dtype is None:
         sample_type = _sample_type(data, path)
     else:
@@ -184,15 +198,29 @@ def _blueprint(run: Path, exp: Experiment, data_dir: str | None) -> Blueprint:
         preparation = data.preparation
     else:
         preparation = preparation_of(exp.dataset, dtype, len(shape))
+    features = tuple(sample.features or ())
+    if partition.encoding is not None:
+        encoding = from_record(partition.encoding)
+        preparation = replace(preparation, encoding=encoding)
+        features = tuple(column.name for column in encoding.columns)
+    input_shape = preparation.input_shape(shape)
     return Blueprint(
-        build=make_builder(exp, shape, dtype, len(classes)).build,
+        build=make_builder(exp, input_shape, dtype, len(classes)).build,
         shape=shape,
         dtype=dtype,
         classes=classes,
         preparation=preparation,
-        samples=None if data is None else (data.test or data.train).x,
-        features=tuple(sample.features or ()),
+        samples=None if data is None else _samples(data, preparation.encoding),
+        features=features,
     )
+
+
+def _samples(data: Dataset, encoding: Encoding | None) -> Tensor | Images:
+    """Return samples of the data to check an export on, as the model takes them."""
+    x = (data.test or data.train).x
+    if encoding is None or data.table is None or isinstance(x, Images):
+        return x
+    return recode(x[:SAMPLES], data.table, encoding)
 
 
 def _read_data(exp: Experiment, data_dir: str | None) -> Dataset | None:

@@ -10,12 +10,13 @@ from safetensors.torch import save
 
 from .. import tree
 from ..data.augment import Preparation
+from ..data.encoding import from_record
 from ..data.locations import check_file
 from ..errors import InputError, first_line
 from ..experiment import CUSTOM_MODEL, Experiment, to_dict
 from ..models.encoders import ModelSource
 from ..numerics import standard_settings
-from ..runs.schema import Record, decode, encode
+from ..runs.schema import EncodingRecord, Record, decode, encode
 from ..task import make_builder
 from ..trained_model import Blueprint, TrainedModel
 from ..types import Params
@@ -46,6 +47,7 @@ class Header(Record):
     classes: list[str]
     preparation: PreparationRecord
     features: list[str] | None = None  # column names of a table
+    encoding: EncodingRecord | None = None  # of a table with categories or missing values
 
 
 def write_weights(path: Path, artifact: Artifact) -> None:
@@ -67,6 +69,7 @@ def write_weights(path: Path, artifact: Artifact) -> None:
             mean=list(preparation.mean), std=list(preparation.std), scale=preparation.scale
         ),
         features=list(blueprint.features) or None,
+        encoding=None if preparation.encoding is None else preparation.encoding.to_record(),
     )
     content = save(dict(tree.copy(artifact.params)), {KEY: encode(header)})
     path.write_bytes(content)  # a file that safetensors creates is readable by its owner only
@@ -157,17 +160,21 @@ def _blueprint(header: Header, model: ModelSource | None) -> Blueprint:
         )
     shape = tuple(header.shape)
     dtype = parse_dtype(header.dtype)
-    network = make_builder(Experiment(**settings), shape, dtype, len(header.classes), model)
+    preparation = Preparation(
+        mean=tuple(header.preparation.mean),
+        std=tuple(header.preparation.std),
+        scale=header.preparation.scale,
+        encoding=None if header.encoding is None else from_record(header.encoding),
+    )
+    input_shape = preparation.input_shape(shape)
+    network = make_builder(Experiment(**settings), input_shape, dtype, len(header.classes), model)
     return Blueprint(
         build=network.build,
         shape=shape,
         dtype=dtype,
         classes=tuple(header.classes),
-        preparation=Preparation(
-            mean=tuple(header.preparation.mean),
-            std=tuple(header.preparation.std),
-            scale=header.preparation.scale,
-        ),
+        preparation=preparation,
+        features=tuple(header.features or ()),
     )
 
 

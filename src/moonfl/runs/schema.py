@@ -11,18 +11,20 @@ import re
 import reprlib
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from ..errors import InputError
 
 LARGEST = 1e15  # larger values are not measurements
+FLOAT32 = 3.4028234663852886e38  # the largest float32
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Amount = Count | Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
 Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 Loss = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]  # finite
+Number32 = Annotated[float, msgspec.Meta(ge=-FLOAT32, le=FLOAT32)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]*\Z"
 DIGEST = r"^[0-9a-f]{64}\Z"
@@ -126,6 +128,34 @@ class Moments(Record):
     squares: list[float]
 
 
+class ColumnRecord(Record):
+    """What a site shares about a column of a table, for imputation and one-hot encoding."""
+
+    number: Count  # of values that are present in its training rows
+    missing: Count
+    mean: float = 0.0  # of a numeric column
+    squares: float = 0.0  # sum of squared deviations from the mean
+    counts: dict[Name, Positive] | None = None  # rows of each category; None: numeric
+
+
+class EncodedColumnRecord(Record):
+    """How a column of a table becomes features, see data/encoding.py."""
+
+    name: Name
+    mean: Number32 = 0.0
+    std: Number32 = 1.0
+    categories: list[Name] | None = None
+    shares: list[Share] = []
+    indicator: bool = False
+
+
+class EncodingRecord(Record):
+    """How the rows of a table become features: imputation and one-hot encoding."""
+
+    impute: Literal["refuse", "mean", "indicator"]
+    columns: list[EncodedColumnRecord]
+
+
 class SiteRecord(Record):
     """What a Flower site reports about itself and its data before the first round."""
 
@@ -141,6 +171,7 @@ class SiteRecord(Record):
     validation: Count  # number of samples for selecting a round
     features: list[Name] = []  # column names of a table
     moments: Moments | None = None
+    columns: list[ColumnRecord] | None = None  # instead of moments, if a table is encoded
     secret: str | None = None  # proves that the site is this party; never stored
 
 
@@ -153,6 +184,7 @@ class PartitionRecord(Record):
     features: list[Name] | None = None  # column names of a table
     shape: list[Count] | None = None  # of one sample; missing in old runs
     dtype: str | None = None
+    encoding: EncodingRecord | None = None  # of a table with categories or missing values
     sha256: str | None = None
     # held-out samples that are identical to training samples, by set ("test", "validation")
     duplicates: dict[Name, Count] | None = None
