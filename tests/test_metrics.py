@@ -62,7 +62,7 @@ def test_several_models_have_the_mean_of_each_score() -> None:
         score(tally_of(samples), tally_of([(0, k, 0)]))
         for k, samples in enumerate(([(0, 0, 0)], [(1, 2, 0)]))
     )
-    record = round_record(0, [], {"party0": one, "party1": other}, seconds=1.0)
+    record = round_record(0, [], {"party0": one, "party1": other}, seconds=1.0, lr=0.1)
     for key in ("accuracy", "macro_f1", "balanced_accuracy", "validation_accuracy"):
         assert record[key] == 0.5
     assert "sites" not in record

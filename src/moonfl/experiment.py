@@ -32,7 +32,8 @@ from .components import (
 )
 from .data.base import Reading
 from .data.datasets import source
-from .data.partition import check_kind
+from .data.partition import CLASS_PARTITIONS, check_kind
+from .data.targets import CLASSIFICATION, REGRESSION
 from .errors import InputError, notify, unknown
 from .models.encoders import ENCODERS
 from .optimizers import SGD, Constant, LocalOptimizer, Schedule, StepOptions, scheduled_lr
@@ -60,6 +61,7 @@ READER_SETTINGS = {  # settings of a reader, and the datasets that have it
     "classes": ("csv", "folder", "npz", CUSTOM_DATA),
     "holdout_by": ("csv", "npz", CUSTOM_DATA),
 }
+TASK_DATASETS = ("csv", "npz", CUSTOM_DATA)  # that may have other targets than classes
 PARTITION_SETTINGS = {  # settings of one kind of partition
     "classes_per_party": "labels",
     "shards_per_party": "shards",
@@ -79,7 +81,15 @@ class Experiment:
         "data", "folder of the datasets; with dataset=folder, npz or csv that folder or file"
     )
     label: str | None = setting(
-        None, "with dataset=csv: the column with the classes; none: the column 'label'"
+        None,
+        "with dataset=csv: the column with the classes; with task=regression or multilabel the "
+        "columns of the targets, as a,b,c; none: the column 'label'",
+    )
+    task: Literal["classification", "regression", "multilabel"] = setting(
+        "classification",
+        "classification: one class per sample; regression: numbers; multilabel: labels that are 0 "
+        "or 1. The last two are for dataset=csv, npz or sites",
+        added="0.2",
     )
     ignore: str | None = setting(None, "with dataset=csv: columns to ignore, as a,b,c")
     classes: str | None = setting(
@@ -277,6 +287,7 @@ class Experiment:
         self._check_method()
         self._check_training()
         self._check_data()
+        self._check_task()
 
     def _check_method(self) -> None:
         """Refuse combinations of method settings that make no sense."""
@@ -400,6 +411,30 @@ class Experiment:
             if getattr(self, key) != getattr(Experiment, key) and self.encode == "refuse":
                 raise InputError(f"{key} belongs to encode=onehot; set both, or remove {key}")
 
+    def _check_task(self) -> None:
+        """Refuse data, partitions and methods that need classes if the task has none."""
+        if self.task == CLASSIFICATION:
+            return
+        if self.dataset not in TASK_DATASETS:
+            raise InputError(
+                f"dataset={self.dataset} has classes, got task={self.task}; use "
+                f"dataset={', '.join(TASK_DATASETS)}, or remove task"
+            )
+        if self.partition in CLASS_PARTITIONS and self.dataset != "sites":
+            raise InputError(
+                f"partition={self.partition} splits samples by their class, and task={self.task} "
+                "has none; set column=NAME, or partition=iid or quantity"
+            )
+        if self.task == REGRESSION and self.classes is not None:
+            raise InputError("classes=a,b,c belongs to labels, and task=regression has numbers")
+        for part in parts_of(self.algorithm):
+            reason = getattr(part, "needs_classes", "")
+            if reason:
+                raise InputError(
+                    f"algorithm={component_name(part)} needs one class per sample, because it "
+                    f"{reason}; task={self.task} has none: choose another method"
+                )
+
     def _check_shift(self) -> None:
         """Refuse settings of a feature shift that make no sense."""
         if self.shift_level is not None and self.shift is None:
@@ -422,6 +457,7 @@ class Experiment:
         """Return how the user's files are read."""
         return Reading(
             label=self.label or Reading.label,
+            task=self.task,
             column=self.column,
             ignore=split_names(self.ignore),
             classes=split_names(self.classes),

@@ -80,11 +80,11 @@ class Measure:
 
     def text(self, value: float) -> str:
         """Return a value as text, such as "81.2 %" or "3.142"."""
-        return f"{100 * value:.1f} %" if self.is_share else f"{value:.4g}"
+        return f"{100 * value:.1f} %" if self.is_share else round_digits(value, 4)
 
     def std_text(self, value: float) -> str:
         """Return a standard deviation as text, without a unit."""
-        return f"{100 * value:.1f}" if self.is_share else f"{value:.2g}"
+        return f"{100 * value:.1f}" if self.is_share else round_digits(value, 2)
 
 
 ACCURACY = Measure(
@@ -95,7 +95,17 @@ ACCURACY = Measure(
     by_party="party_accuracy",
     validation="validation_accuracy",
 )
-MEASURES = (ACCURACY,)
+RMSE = Measure(key="rmse", name="RMSE", higher_is_better=False, is_share=False, is_root=True)
+MEAN_AVERAGE_PRECISION = Measure(key="mean_average_precision", name="mAP")
+MEASURES = (ACCURACY, RMSE, MEAN_AVERAGE_PRECISION)
+
+
+def round_digits(value: float, digits: int) -> str:
+    """Return a number with this many significant digits, without an exponent if it is usual."""
+    if value == 0 or not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.{digits}g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
 
 
 class Measured(Protocol):

@@ -42,6 +42,9 @@ class Score(NamedTuple):
     accuracy: float | None = None
     macro_f1: float | None = None
     balanced_accuracy: float | None = None
+    rmse: float | None = None
+    r2: float | None = None
+    mean_average_precision: float | None = None
     # party -> (sum over its held-out samples, number of them); correct predictions, for accuracy
     sites: Mapping[int, tuple[float, int]] | None = None
     absent: Mapping[int, str] = MappingProxyType({})  # parties whose samples are missing, and why

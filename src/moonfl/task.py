@@ -33,11 +33,13 @@ from .data.partition import (
     split_off,
 )
 from .data.shift import Shift, shift_features, shift_unit
+from .data.targets import REGRESSION
 from .errors import InputError, first_line, notify, unknown
 from .experiment import HOLDOUT, Experiment
 from .metrics import Counts, Score
 from .models.base import (
-    STATISTICS,
+    INPUT_STATISTICS,
+    Rescale,
     Standardise,
     has_batch_norm,
     is_batch_norm,
@@ -47,7 +49,7 @@ from .models.base import (
 )
 from .models.encoders import ENCODERS, ModelSource, build_model
 from .numerics import standard_settings
-from .objectives import Classification, Objective
+from .objectives import Classification, Objective, make_objective
 from .personal import LABEL, personal_names, share_test_set
 from .runs.schema import EncodingRecord, PartitionRecord
 from .runs.schema import encode as encode_record
@@ -104,8 +106,10 @@ class Task:
             model = self.build()
         buffers = dict(tree.copy(tree.buffers_of(model)))
         if self.scales is not None:
-            for name, values in zip(STATISTICS, self.scales, strict=True):
+            for name, values in zip(INPUT_STATISTICS, self.scales, strict=True):
                 buffers[name] = values.to(buffers[name])
+        for name, values in self.objective.statistics.items():
+            buffers[name] = values.to(buffers[name])
         return tree.copy(tree.params_of(model)), buffers
 
     def init_shared(self, seed: int) -> tuple[Params, Params]:
@@ -251,6 +255,7 @@ class Task:
         return PartitionRecord(
             classes=list(self.classes),
             counts=[self.counts(party) for party in parties],
+            samples=self.sample_counts(parties),
             names=list(self.names) or None,
             features=list(self.features) or None,
             shape=list(first.shape[1:]),
@@ -280,6 +285,12 @@ class Task:
             samples=x if len(x) > 0 else None,
             features=self.features,
         )
+
+    def sample_counts(self, parties: Sequence[Examples]) -> list[int] | None:
+        """Return the samples of each party; None if every sample has one class."""
+        if self.objective.name == CLASSIFICATION.name:
+            return None
+        return [len(party.y) for party in parties]
 
     def counts(self, examples: Examples) -> list[int]:
         """Return the number of samples of each class."""
@@ -369,8 +380,9 @@ def with_test_owners(exp: Experiment, data: FederatedData) -> FederatedData:
         return data
     if not data.parts:  # at a Flower server
         return data
-    train = {i: data.train.y[torch.from_numpy(part)] for i, part in data.parts.items()}
-    test_party = share_test_set(data.test.y, train, exp.partition_seed)
+    strata = make_objective(exp.task).strata
+    train = {i: strata(data.train.y[torch.from_numpy(part)]) for i, part in data.parts.items()}
+    test_party = share_test_set(strata(data.test.y), train, exp.partition_seed)
     return replace(data, test_party=test_party)
 
 
@@ -497,11 +509,13 @@ def build_task(
     model: ModelSource | None = None,
     party_moments: Iterable[Moments] | None = None,
     encoding: Encoding | None = None,
+    objective: Objective[Any] | None = None,
 ) -> Task:
     """Build the task of federated data; `model` replaces the experiment's.
 
-    `party_moments` are the sums for standardisation where the parties' samples are elsewhere, and
-    `encoding` is that of a table whose statistics come from elsewhere.
+    `party_moments` are the sums for standardisation where the parties' samples are elsewhere,
+    `encoding` is that of a table whose statistics come from elsewhere, and `objective` has the
+    statistics of targets that are elsewhere.
     """
     data = encode_table(exp, data, encoding)
     encoding = data.preparation.encoding
@@ -544,6 +558,8 @@ def build_task(
         personal=personal_names(exp.personal, network.model),
         scales=shared,
         features=data.features,
+        objective=objective
+        or make_objective(exp.task).fit(examples.y for examples in by_number.values()),
     )
 
 
@@ -646,9 +662,11 @@ class ModelBuilder:
     statistics_shape: tuple[int, ...] | None  # None: inputs are not standardised
     stored_dtype: torch.dtype
     device: str
+    rescales: bool  # predictions to the units of a regression's targets
 
     def __call__(self) -> nn.Module:
         """Return a model with arbitrary weights."""
+        rescale = Rescale(self.classes) if self.rescales else None
         standardise = None
         if self.statistics_shape is not None:
             standardise = Standardise(self.statistics_shape, self.stored_dtype)
@@ -660,6 +678,7 @@ class ModelBuilder:
             self.out_dim,
             dtype=self.dtype,
             standardise=standardise,
+            rescale=rescale,
         )
         # The layout decides which elements torch's SGD rounds once and which twice: published runs
         # depend on it.
@@ -694,6 +713,7 @@ def make_builder(
         statistics_shape=statistics_shape(shape) if standardise else None,
         stored_dtype=dtype,
         device=exp.device,
+        rescales=exp.task == REGRESSION,
     )
     network = tree.build_module(build)
     if exp.standardise and not standardises(network):

@@ -97,7 +97,7 @@ DAMAGED_TABLES = [
     ('age,label\n"1,a\n', "not a text table"),
     (
         "age,label\n" + "".join(f"1,{i / 7}\n" for i in range(50)),
-        r"'label' has 50 distinct values in 50 samples \(such as 0\.0\); .*classification only",
+        r"'label' has 50 distinct values in 50 samples \(such as 0\.0\); .*set task=regression",
     ),
 ]
 
@@ -243,19 +243,19 @@ DAMAGED_ARRAYS = [
     ({"x": np.zeros((3, 2)), "y": np.zeros(2, int)}, r"must be \[N, ...\] and \[N\]"),
     (
         {"x": np.zeros((3, 2)), "y": np.zeros(3)},
-        r"holds float64; .*classification only.*y\.astype\(int\)",
+        r"holds float64; .*y\.astype\(int\)",
     ),
     (
         {"x": np.zeros((3, 2)), "y": np.array([0.5, 1.25, 0.5])},
-        r"y has 2 distinct float64 values \(such as 0\.5\); moonfl supports classification only",
+        r"y has 2 distinct float64 values \(such as 0\.5\); .*set task=regression",
     ),
     (
         {"x": np.zeros((60, 2)), "y": np.arange(60)},
-        r"y has 60 distinct values in 60 samples \(such as 59\); .*classification only",
+        r"y has 60 distinct values in 60 samples \(such as 59\); .*set task=regression",
     ),
     (
         {"x": np.zeros((60, 2)), "y": np.arange(60).astype(str)},
-        r"y has 60 distinct values in 60 samples \(such as 0\); .*classification only",
+        r"y has 60 distinct values in 60 samples \(such as 0\); .*set task=regression",
     ),
     (
         {"x": np.zeros((3, 2)), "y": np.array([1 + 1j] * 3)},

@@ -23,6 +23,7 @@ class FedLC(Algorithm):
     has no lower bound.
     """
 
+    needs_classes: ClassVar[str] = "calibrates the softmax by class counts"
     choice: ClassVar[str] = (
         "the softmax includes the true class, and leaves out classes that a party does not have"
     )

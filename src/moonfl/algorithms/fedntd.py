@@ -5,6 +5,7 @@ Federated Learning, NeurIPS 2022. https://arxiv.org/abs/2106.03097
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +36,8 @@ def not_true_distillation(logits: Tensor, logits_glob: Tensor, y: Tensor, tau: f
 @dataclass(frozen=True)
 class FedNTD(Algorithm):
     """l = l_sup + beta KL(p_glob || p), over the classes other than the true one."""
+
+    needs_classes: ClassVar[str] = "distils the softmax over the classes other than the true one"
 
     weight: float = setting(1.0, "beta, weight of the distillation; 0 is FedAvg", low=0)
     tau: float = setting(1.0, "temperature of the distillation", above=0)

@@ -22,6 +22,7 @@ class FedRS(Algorithm):
     party's count of class c.
     """
 
+    needs_classes: ClassVar[str] = "restricts the softmax to the classes that a party has"
     choice: ClassVar[str] = "a class that a party has is not restricted, however rare it is"
 
     alpha: float = setting(

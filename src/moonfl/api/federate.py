@@ -19,7 +19,8 @@ from ..data.augment import default_preparation
 from ..data.base import Examples, check_names
 from ..data.columns import RawTable, Rules, frame_table, is_frame, read_columns, rules_of
 from ..data.encoding import Column
-from ..data.npz import class_indices, infer_classes, make_examples, with_common_dtype
+from ..data.npz import infer_names, make_examples, make_labels, with_common_dtype
+from ..data.targets import REGRESSION
 from ..errors import InputError, notify, unknown
 from ..experiment import (
     CUSTOM_DATA,
@@ -224,12 +225,12 @@ def _federated_data(
     test_sets = _read_test(test, names)
     sets = [*party_sets, *test_sets]
     features = _column_names(sets)
-    classes = exp.reading.classes or infer_classes([s.y for s in sets])
+    classes = infer_names([s.y for s in sets], exp.task, exp.reading.classes)
     table = None
     if rules_of(exp.reading).encodes:
         table, parts = _encoded_parts(sets, features, classes, exp)
     else:
-        parts = _numeric_parts(sets, features, classes, model)
+        parts = _numeric_parts(sets, features, classes, model, exp.task)
     train = _concatenate(parts[: len(names)])
     if test_sets and exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these data have one")
@@ -250,7 +251,11 @@ def _federated_data(
 
 
 def _numeric_parts(
-    sets: list[_Set], features: tuple[str, ...], classes: tuple[str, ...], model: ModelSource
+    sets: list[_Set],
+    features: tuple[str, ...],
+    classes: tuple[str, ...],
+    model: ModelSource,
+    task: str,
 ) -> list[Examples]:
     """Return the examples of sets whose samples are numbers."""
     refuse = Rules(impute="refuse", encode="refuse", categorical=())
@@ -261,7 +266,10 @@ def _numeric_parts(
         _check_like(other, sets[0])
     sets = [_in_order(s, features) for s in sets]
     token_ids = _takes_token_ids(model, sets, len(classes))
-    parts = [make_examples(f"{s.location}: ", s.x, s.y, classes, integers=token_ids) for s in sets]
+    parts = [
+        make_examples(f"{s.location}: ", s.x, s.y, classes, integers=token_ids, task=task)
+        for s in sets
+    ]
     return with_common_dtype(parts)
 
 
@@ -280,10 +288,10 @@ def _encoded_parts(
     columns, rows = read_columns(tables, features, rules_of(exp.reading))
     parts = []
     for s, x in zip(sets, rows, strict=True):
-        if s.y.shape != (len(x),):
+        if s.y.shape[:1] != (len(x),):
             raise InputError(f"{s.location} has {len(x)} rows, but y has shape {list(s.y.shape)}")
-        labels = class_indices(f"{s.location}: y", s.y, classes)
-        parts.append(Examples(torch.from_numpy(x), torch.from_numpy(labels)))
+        labels = make_labels(f"{s.location}: y", s.y, classes, exp.task)
+        parts.append(Examples(torch.from_numpy(x), labels))
     return columns, parts
 
 
@@ -494,10 +502,13 @@ def _notify_if_classifier(model: ModelSource, task: Task) -> None:
         return
     network = tree.build_module(task.build)
     if isinstance(network, Model) and network.num_features == len(task.classes):
+        kind, outputs = ("target", "predictions")
+        if task.objective.name != REGRESSION:
+            kind, outputs = ("class", "logits")
         notify(
-            f"moonfl: the model returns {network.num_features} values per sample, one per class; "
+            f"moonfl: the model returns {network.num_features} values per sample, one per {kind}; "
             "it is used as an encoder, with a projection head and an output layer after it. "
-            "A classifier should return (z, logits), or be passed without its last layer"
+            f"A complete model should return (z, {outputs}), or be passed without its last layer"
         )
 
 

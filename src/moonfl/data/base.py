@@ -21,7 +21,9 @@ class Examples(NamedTuple):
     """Samples and their labels."""
 
     x: Tensor | Images  # as stored, [N, ...]; images are uint8 [N, C, H, W]
-    y: Tensor  # class indices, int64, [N]
+    # class indices, int64 [N]; of a regression numbers, float64 [N, targets]; labels that are 0 or
+    # 1, float32 [N, labels]
+    y: Tensor
 
     def take(self, rows: Tensor) -> "Examples":
         """Return the examples with these indices."""
@@ -45,6 +47,7 @@ class Reading:
     """Options for reading user-supplied files."""
 
     label: str = "label"  # the column of a table that holds the classes
+    task: str = "classification"  # or "regression" or "multilabel", see targets.py
     column: str | None = None  # the column whose values are the parties
     ignore: tuple[str, ...] = ()  # columns that are not features
     classes: tuple[str, ...] = ()  # names of all classes, if the files may lack some
@@ -54,6 +57,13 @@ class Reading:
     impute: Literal["refuse", "mean", "indicator"] = "refuse"  # missing values of a table
     encode: Literal["refuse", "onehot"] = "refuse"  # categories of a table
     categorical: tuple[str, ...] = ()  # columns of a table whose numbers are codes
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the columns of a table that are predicted; several are separated by commas."""
+        if self.task == "classification":
+            return (self.label,)
+        return tuple(name.strip() for name in self.label.split(",") if name.strip())
 
 
 @dataclass(frozen=True)

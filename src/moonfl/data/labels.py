@@ -1,4 +1,4 @@
-"""Check that labels are classes: moonfl trains classifiers, not regression models."""
+"""Check that labels are classes, unless the task is another one (targets.py)."""
 
 from ..errors import InputError
 
@@ -16,6 +16,6 @@ def check_classification(location: str, distinct: int, samples: int, example: ob
 def regression_target(location: str, description: str, example: object) -> InputError:
     """Return the error for labels that look like the target of a regression."""
     return InputError(
-        f"{location} has {description} (such as {example}); moonfl supports classification only: "
-        "labels must be classes, not measurements"
+        f"{location} has {description} (such as {example}); labels must be classes, not "
+        "measurements; to predict numbers, set task=regression"
     )

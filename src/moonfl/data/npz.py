@@ -19,6 +19,7 @@ from .augment import default_preparation
 from .base import Dataset, Examples, Reading
 from .labels import FEW_CLASSES, check_classification, regression_target
 from .locations import check_file
+from .targets import CLASSIFICATION, make_targets, target_names
 
 RESERVED = ("x", "y", "x_test", "y_test", "classes")  # arrays that are not columns
 MAX_COMPRESSED = 2**30  # bytes of an array that may be compressed by any factor
@@ -32,12 +33,13 @@ Arrays = dict[str, Array]
 
 def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     """Read a dataset from an .npz file."""
-    arrays = _load(path, reading or Reading())
+    reading = reading or Reading()
+    arrays = _load(path, reading)
     suffixes = ("", "_test") if "x_test" in arrays else ("",)
-    classes = _class_names(path, arrays, reading.classes if reading is not None else ())
-    if not classes:
-        classes = infer_classes([arrays[f"y{suffix}"] for suffix in suffixes], f"{path}: y")
-    parts = [_read_part(path, arrays, classes, suffix) for suffix in suffixes]
+    names = _class_names(path, arrays, reading.classes)
+    labels = [arrays[f"y{suffix}"] for suffix in suffixes]
+    classes = infer_names(labels, reading.task, names, f"{path}: y")
+    parts = [_read_part(path, arrays, classes, suffix, reading.task) for suffix in suffixes]
     train, *tests = with_common_dtype(parts)
     test = None
     test_columns: Arrays = {}
@@ -75,11 +77,13 @@ def _class_names(path: Path, arrays: Arrays, expected: tuple[str, ...]) -> tuple
     return classes
 
 
-def _read_part(path: Path, arrays: Arrays, classes: tuple[str, ...], suffix: str) -> Examples:
+def _read_part(
+    path: Path, arrays: Arrays, classes: tuple[str, ...], suffix: str, task: str
+) -> Examples:
     """Return the training set (suffix "") or the test set (suffix "_test")."""
     x = arrays[f"x{suffix}"]
     y = arrays[f"y{suffix}"]
-    return make_examples(f"{path}: ", x, y, classes, suffix=suffix)
+    return make_examples(f"{path}: ", x, y, classes, suffix=suffix, task=task)
 
 
 def _check_alike(path: Path, train: Examples, test: Examples) -> None:
@@ -233,6 +237,15 @@ def write_npz(path: Path, train: Examples, test: Examples | None, classes: tuple
     np.savez(path, allow_pickle=False, classes=np.array(classes), **arrays)
 
 
+def infer_names(
+    labels: list[Array], task: str, names: tuple[str, ...], location: str = "y"
+) -> tuple[str, ...]:
+    """Return the names of the classes, labels or targets; `names` if the user has given some."""
+    if task != CLASSIFICATION:
+        return target_names(labels, task, names)
+    return names or infer_classes(labels, location)
+
+
 def infer_classes(labels: list[Array], location: str = "y") -> tuple[str, ...]:
     """Return class names for labels: 0 to the largest integer, or the sorted strings.
 
@@ -275,6 +288,7 @@ def make_examples(
     *,
     suffix: str = "",
     integers: bool = False,
+    task: str = CLASSIFICATION,
 ) -> Examples:
     """Check x and y and convert them to tensors.
 
@@ -282,14 +296,30 @@ def make_examples(
     holds all values of their type, otherwise float64. Labels become the index of their class.
     `location` and `suffix` are for error messages.
     """
-    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(y) == 0:
+    dimensions = (1,) if task == CLASSIFICATION else (1, 2)
+    if x.ndim < 2 or y.ndim not in dimensions or len(x) != len(y) or len(y) == 0:
         raise InputError(
             f"{location}x{suffix} {x.shape} and y{suffix} {y.shape} must be [N, ...] and [N], "
-            "N >= 1"
+            f"N >= 1{_task_hint(y, task)}"
         )
-    labels = class_indices(f"{location}y{suffix}", y, classes)
-    samples = _samples(f"{location}x{suffix}", x, integers)
-    return Examples(samples, torch.from_numpy(labels))
+    labels = make_labels(f"{location}y{suffix}", y, classes, task)
+    return Examples(_samples(f"{location}x{suffix}", x, integers), labels)
+
+
+def make_labels(location: str, y: Array, classes: tuple[str, ...], task: str) -> torch.Tensor:
+    """Return the index of the class of every sample; of another task, its targets."""
+    if task != CLASSIFICATION:
+        return make_targets(location, y, task, classes)
+    if y.ndim != 1:
+        raise InputError(f"{location} {y.shape} must be [N]{_task_hint(y, task)}")
+    return torch.from_numpy(class_indices(location, y, classes))
+
+
+def _task_hint(y: Array, task: str) -> str:
+    """Return which task labels of shape [N, L] may be meant for."""
+    if task != CLASSIFICATION or y.ndim != 2:
+        return ""
+    return "; several labels per sample need task=multilabel, several numbers task=regression"
 
 
 def with_common_dtype(parts: list[Examples]) -> list[Examples]:
@@ -339,8 +369,8 @@ def _float_labels(location: str, y: Array) -> InputError:
         distinct = len(np.unique(values))
         return regression_target(location, f"{distinct} distinct {y.dtype} values", fractions[0])
     return InputError(
-        f"{location} holds {y.dtype}; moonfl supports classification only: labels must be integers "
-        "or strings, one value per class. If these are classes, convert them: y.astype(int)"
+        f"{location} holds {y.dtype}; labels must be integers or strings, one value per class. If "
+        "these are classes, convert them: y.astype(int); to predict numbers, set task=regression"
     )
 
 

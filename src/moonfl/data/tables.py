@@ -23,6 +23,7 @@ from .columns import Cells, RawTable, read_columns, rules_of
 from .encoding import Column
 from .labels import check_classification, regression_target
 from .locations import check_file
+from .targets import CLASSIFICATION, make_targets
 
 MAX_LINE = 2**26  # characters; a longer line is not one of a table
 MAX_CLASSES = 1000  # more distinct labels than this are measurements
@@ -75,9 +76,9 @@ def dataset_of_tables(tables: list[Table], reading: Reading, one_party: bool = F
     if reading.holdout_by is not None and reading.holdout_by not in train_table.header:
         raise unknown(f"column of {train_table.path}", reading.holdout_by, train_table.header)
     names = [name for name in (party_column, reading.holdout_by) if name is not None]
-    features = _feature_names(tables, {reading.label, *names, *reading.ignore})
-    classes = reading.classes or class_names(tables, reading.label)
-    labels = [class_indices(table, reading.label, classes) for table in tables]
+    features = _feature_names(tables, {*reading.labels, *names, *reading.ignore})
+    classes = column_names(tables, reading)
+    labels = [labels_of(table, reading, classes) for table in tables]
     stored_columns, rows = _read_rows(tables, features, reading)
     examples = [Examples(torch.from_numpy(x), y) for x, y in zip(rows, labels, strict=True)]
     columns = [group_columns(table, names) for table in tables]
@@ -150,12 +151,22 @@ def read_table(path: Path, reading: Reading) -> Table:
 
 def check_columns(path: Path, names: Collection[str], reading: Reading) -> None:
     """Check that a table has the column of the classes and those to ignore."""
-    if reading.label not in names:
-        problem = unknown(f"column of {path}", reading.label, names)
-        raise InputError(f"{problem}; set the column of the classes with label=NAME")
+    for label in reading.labels:
+        if label not in names:
+            raise InputError(f"{unknown(f'column of {path}', label, names)}{_label_hint(reading)}")
     for name in reading.ignore:
         if name not in names:
             raise unknown(f"column of {path}", name, names)
+
+
+def _label_hint(reading: Reading) -> str:
+    """Return how the columns to predict are set."""
+    if reading.task != CLASSIFICATION:
+        return "; set the columns to predict with label=NAME or label=A,B,C"
+    hint = "; set the column of the classes with label=NAME"
+    if "," in reading.label:
+        hint += "; several columns need task=multilabel or task=regression"
+    return hint
 
 
 def read_cells(path: Path) -> Table:
@@ -258,6 +269,34 @@ def _non_empty(table: Table, name: str) -> list[str]:
             f"{place}: the cell of column '{name}' is empty; fill it in, or remove the row"
         )
     return values
+
+
+def column_names(tables: list[Table], reading: Reading) -> tuple[str, ...]:
+    """Return the names of the classes; of another task, the columns that are predicted."""
+    if reading.task == CLASSIFICATION:
+        return reading.classes or class_names(tables, reading.label)
+    if reading.classes:
+        raise InputError(
+            f"with task={reading.task} the names are those of the columns, "
+            f"label={reading.label}; remove classes"
+        )
+    return reading.labels
+
+
+def labels_of(table: Table, reading: Reading, classes: tuple[str, ...]) -> Tensor:
+    """Return the class index of every row; of another task, its targets."""
+    if reading.task == CLASSIFICATION:
+        return class_indices(table, reading.label, classes)
+    for name in reading.labels:
+        for row, text in enumerate(_non_empty(table, name)):
+            if not is_number(text):
+                raise InputError(
+                    f"{table.place(row)}: column '{name}' is '{text}', {cell_problem(text)}; "
+                    f"task={reading.task} predicts numbers"
+                )
+    columns = [list(map(parse_number, table.column(name))) for name in reading.labels]
+    values = np.array(columns).T
+    return make_targets(f"column {reading.label} of {table.path}", values, reading.task, classes)
 
 
 def class_indices(table: Table, label: str, classes: tuple[str, ...]) -> Tensor:

@@ -10,7 +10,9 @@ from ..kernels.chain import run
 from ..kernels.plan import NativeChain, Parts, plan_layers
 from ..types import Output
 
-STATISTICS = ("standardise.mean", "standardise.std")  # buffers that training does not change
+INPUT_STATISTICS = ("standardise.mean", "standardise.std")
+TARGET_STATISTICS = ("rescale.mean", "rescale.std")
+STATISTICS = INPUT_STATISTICS + TARGET_STATISTICS  # buffers that training does not change
 
 
 class Standardise(nn.Module):
@@ -34,6 +36,25 @@ class Standardise(nn.Module):
         return ((x - self.mean) / self.std).float()
 
 
+class Rescale(nn.Module):
+    """mean + std * output in float64: from standardised targets to the units of the data.
+
+    Mean and standard deviation of the targets over all parties are buffers, part of the model.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, targets: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(targets, dtype=torch.float64))
+        self.register_buffer("std", torch.ones(targets, dtype=torch.float64))
+
+    def forward(self, output: Tensor) -> Tensor:
+        """Return predictions in the units of the data."""
+        return self.mean + self.std * output
+
+
 class Model(nn.Module):
     """Encoder -> projection head (2-layer MLP) -> output layer.
 
@@ -53,6 +74,7 @@ class Model(nn.Module):
                 nn.Linear(features, features), nn.ReLU(), nn.Linear(features, out_dim)
             )
         self.output = nn.Linear(out_dim if head else features, classes)
+        self.rescale: nn.Module = nn.Identity()
         self.native = True  # False: always use torch
         self.native_chain: NativeChain | None = None  # None: use torch
 
@@ -70,9 +92,10 @@ class Model(nn.Module):
         if self.native and self.native_chain is not None:
             outputs = run(self.native_chain, self.parts(), x)
             if outputs is not None:
-                return Output(*outputs)
+                z, logits = outputs
+                return Output(z, self.rescale(logits))
         z = self.head(self.encoder(x))
-        return Output(z, self.output(z))
+        return Output(z, self.rescale(self.output(z)))
 
 
 class Whole(nn.Module):
@@ -81,10 +104,12 @@ class Whole(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
+        self.rescale: nn.Module = nn.Identity()
 
     def forward(self, x: Tensor) -> Output:
         """Return z and the logits of a batch."""
-        return Output(*self.model(x))
+        z, logits = self.model(x)
+        return Output(z, self.rescale(logits))
 
 
 def with_memory_format(model: nn.Module, layout: torch.memory_format) -> nn.Module:

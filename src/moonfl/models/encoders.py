@@ -9,7 +9,7 @@ from torch import nn
 
 from ..errors import InputError
 from ..registry import find
-from .base import Model, Standardise, Whole, probe
+from .base import Model, Rescale, Standardise, Whole, probe
 from .mlp import mlp
 from .resnet import resnet18, resnet50
 from .signals import cnn1d
@@ -87,18 +87,23 @@ def build_model(
     *,
     dtype: torch.dtype = torch.float32,
     standardise: Standardise | None = None,
+    rescale: Rescale | None = None,
 ) -> nn.Module:
     """Build the network, which is the same for every algorithm; `head` adds the projection head.
 
     `shape` and `dtype` are those of an input sample, after the layer `standardise` if there is one.
-    A module that returns (z, logits) itself is used as it is.
+    A module that returns (z, logits) itself is used as it is. `rescale` converts the predictions of
+    either to the units of a regression's targets.
     """
     encoder = make_encoder(model, shape)
     features = probe(encoder, shape, dtype, classes)
     if features is None:
-        return Whole(encoder)
+        whole = Whole(encoder)
+        whole.rescale = rescale or whole.rescale
+        return whole
     network = Model(encoder, features, classes, head, out_dim)
     if standardise is not None:
         network.standardise = standardise
+    network.rescale = rescale or network.rescale
     network.plan_native(shape)
     return network

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from ..measures import Measure
 from ..metrics import Counts, Score
 from ..types import Params
 
@@ -20,6 +21,16 @@ class Objective(Generic[C]):
     """
 
     name: ClassVar[str]  # the value of the setting `task`
+    measure: ClassVar[Measure]  # by which rounds are compared
+    choice: ClassVar[str] = ""  # what is done where implementations differ, stored with the results
+
+    def choices(self) -> dict[str, str]:
+        """Return the implementation choices of the task."""
+        key = self.measure.name
+        choices = {key: "of the last round; the best round is reported separately"}
+        if self.choice:
+            choices["task"] = self.choice
+        return choices
 
     def supervised(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss of a batch."""

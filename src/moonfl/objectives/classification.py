@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..measures import ACCURACY, Measure
 from ..metrics import Score, Tally, score, tally, total
 from .base import Objective
 
@@ -17,6 +18,7 @@ class Classification(Objective[Tally]):
     """One class per sample; y holds class indices, int64 [N]."""
 
     name: ClassVar[str] = "classification"
+    measure: ClassVar[Measure] = ACCURACY
 
     def supervised(self, logits: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(logits, y)

@@ -4,9 +4,13 @@ from typing import Any
 
 from .base import Objective
 from .classification import Classification
+from .multilabel import MultiLabel
+from .regression import Regression
 
 OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "classification": Classification,
+    "regression": Regression,
+    "multilabel": MultiLabel,
 }
 
 

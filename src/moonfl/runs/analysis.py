@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from .. import seeds, tree
 from ..data.base import Examples
+from ..data.targets import CLASSIFICATION
 from ..experiment import Experiment
 from ..local import Workbench
+from ..measures import measure_of
 from ..task import EVALUATION_BATCH, Task
 from ..types import Output, Params, Server, Update
 from .schema import Embedding, FinalParty, FinalRecord
@@ -77,15 +79,19 @@ def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) 
         evaluated = list(models.values())
         if len(evaluated) > MAX_PARTIES:
             evaluated = [_model_of(update) for update in compared]
-        confusion = sum(_confusion(task, subject.model(params)) for params in evaluated)
+        confusion = None
+        if task.objective.name == CLASSIFICATION:
+            confusion = sum(_confusion(task, subject.model(params)) for params in evaluated)
         z = subject.representations(next(iter(models.values())))
         local = subject.representations(_model_of(trained[0])) if trained else z
         parties = [_party(subject, update, z) for update in compared] if task.parties else []
     return FinalRecord(
-        confusion=np.asarray(confusion).tolist(),
+        confusion=None if confusion is None else np.asarray(confusion).tolist(),
         parties=parties,
         sampled_from=len(trained) if len(compared) < len(trained) else None,
-        tsne=Embedding(
+        tsne=None
+        if confusion is None
+        else Embedding(
             points=tsne(z.cpu().numpy()),
             labels=task.test.y[rows].tolist(),
             local=tsne(local.cpu().numpy()),
@@ -94,18 +100,18 @@ def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) 
 
 
 def _party(subject: Subject, update: Update, z: Tensor) -> FinalParty:
-    """Return a party's accuracy on its own data and the distance of its model to the global one."""
+    """Return a party's score on its own data and the distance of its model to the global one."""
     task = subject.task
     data = task.parties[update.party]
     params = subject.models.get("global") or subject.models[f"party{update.party}"]
     share = PARTY_SAMPLES // min(subject.exp.parties, MAX_PARTIES)
     rows = _sample(len(data.y), share, subject.exp.seed)
-    predicted = _outputs(task, subject.model(params), data, rows).logits.argmax(dim=1)
-    record = FinalParty(
-        party=update.party,
-        samples=update.num_samples,
-        accuracy=float((predicted == data.y[rows]).cpu().double().mean()),
-    )
+    logits = _outputs(task, subject.model(params), data, rows).logits
+    counts = task.objective.tally(logits, data.y[rows], loss=0.0, party=None)
+    score = task.objective.score(counts)
+    record = FinalParty(party=update.party, samples=update.num_samples, accuracy=score.accuracy)
+    if score.accuracy is None:
+        record.score = getattr(score, measure_of(score).key)
     if "global" in subject.models:
         local = subject.representations(_model_of(update))
         similarity = float(F.cosine_similarity(local, z).mean())

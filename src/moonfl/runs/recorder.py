@@ -99,7 +99,7 @@ class Result:
         values: dict[str, Any] = {measure.key: self.score}
         party = measure.by_party
         over_parties = (measure.std, party, f"{party}_std", f"{party}_worst")
-        for key in (*over_parties, "macro_f1", "balanced_accuracy", "sites", "absent"):
+        for key in (*over_parties, "macro_f1", "balanced_accuracy", "r2", "sites", "absent"):
             if key in last:
                 values[key] = last[key]
         values |= {f"best_{measure.key}": measure.value(self.best), "best_round": self.best.round}
@@ -256,13 +256,14 @@ def implementation_choices(exp: Experiment, task: Task) -> dict[str, str]:
             "the last incomplete batch is dropped; "
             "a party smaller than a batch trains on all it has"
         ),
-        "accuracy": "of the last round; the best round is reported separately",
+        **task.objective.choices(),
     }
     if exp.algorithm.choice:
         choices["algorithm"] = exp.algorithm.choice
     if exp.validation is not None:
         choices["validation"] = (
-            "of several rounds with the same validation accuracy the first is selected"
+            f"of several rounds with the same validation {task.objective.measure.name} the first "
+            "is selected"
         )
     if task.personal:
         choices["personal"] = (

@@ -14,7 +14,14 @@ from .schema import PartyRecord, RoundRecord
 
 T = TypeVar("T")
 WORST_SHARE = 0.1  # of the parties, for the accuracy of the worst ones
-METRICS = ("accuracy", "macro_f1", "balanced_accuracy")  # fields of a score and of a record
+METRICS = (  # fields of a score and of a record
+    "accuracy",
+    "macro_f1",
+    "balanced_accuracy",
+    "rmse",
+    "r2",
+    "mean_average_precision",
+)
 
 
 def round_record(

@@ -33,8 +33,13 @@ PATTERNS = {PRINTABLE: "printable text", DIGEST: "a SHA-256 hash", PARTY: "the n
 Name = Annotated[str, msgspec.Meta(pattern=PRINTABLE)]
 Sha256 = Annotated[str, msgspec.Meta(pattern=DIGEST)]
 PartyKey = Annotated[str, msgspec.Meta(pattern=PARTY)]
-PartySum = tuple[Amount, Positive]  # a sum over a party's samples, and their number
-MEASURE_KEYS = ("accuracy",)  # a round record has one of them, see measures.py
+Size = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]  # of any unit
+PartySum = tuple[Count | Size, Positive]  # a sum over a party's samples, and their number
+MEASURE_KEYS = (
+    "accuracy",
+    "rmse",
+    "mean_average_precision",
+)  # a round record has one of them, see measures.py
 T = TypeVar("T")
 
 
@@ -98,12 +103,23 @@ class RoundRecord(Record):
     party_accuracy: Share | None = None  # mean
     party_accuracy_std: Amount | None = None
     party_accuracy_worst: Share | None = None  # mean of the worst 10 %, at least of one party
-    # by party, on the samples that it holds out: correct predictions, and number of samples
+    # by party, on the samples that it holds out: correct predictions (squared errors; number
+    # times mAP), and number of samples
     sites: dict[PartyKey, PartySum] | None = None
     absent: dict[PartyKey, str] | None = None  # parties whose test samples are missing, and why
     loss: Loss | None = None
     macro_f1: Share | None = None
     balanced_accuracy: Share | None = None
+    rmse: Size | None = None  # with task=regression, in the units of the target
+    r2: Loss | None = None
+    mean_average_precision: Share | None = None  # with task=multilabel
+    # of rmse or mean_average_precision, like the fields of accuracy with these endings
+    score_std: Size | None = None
+    scores: dict[str, Size] | None = None
+    party_score: Size | None = None
+    party_score_std: Size | None = None
+    party_score_worst: Size | None = None
+    validation_score: Size | None = None
     validation_accuracy: Share | None = None
     validation_loss: Loss | None = None
     validation_sites: dict[PartyKey, PartySum] | None = None  # over Flower sites
@@ -169,17 +185,24 @@ class SiteRecord(Record):
     sha256: Sha256  # hash of the site's data
     held_out: Count  # number of samples for evaluation
     validation: Count  # number of samples for selecting a round
+    samples: Count | None = None  # training samples, if they are not the sum of the counts
     features: list[Name] = []  # column names of a table
     moments: Moments | None = None
     columns: list[ColumnRecord] | None = None  # instead of moments, if a table is encoded
     secret: str | None = None  # proves that the site is this party; never stored
+
+    @property
+    def num_samples(self) -> int:
+        """Return the number of training samples."""
+        return sum(self.counts) if self.samples is None else self.samples
 
 
 class PartitionRecord(Record):
     """partition.json: which party has how many samples of each class, and a hash of all data."""
 
     classes: list[Name]
-    counts: list[list[Count]]  # [parties][classes]
+    counts: list[list[Count]]  # [parties][classes]; with several labels those that have the label
+    samples: list[Count] | None = None  # of each party, if it is not the sum of its counts
     names: list[Name] | None = None  # of the parties
     features: list[Name] | None = None  # column names of a table
     shape: list[Count] | None = None  # of one sample; missing in old runs
@@ -201,6 +224,7 @@ class FinalParty(Record):
     similarity: Number | None = None  # cosine of its z and the global model's z
     distance: Amount | None = None  # norm of the difference of its weights and the global ones
     accuracy: Share | None = None  # of the global model on the party's training samples
+    score: Size | None = None  # the same for other tasks: RMSE or mAP
 
 
 class Embedding(Record):

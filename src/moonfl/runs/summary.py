@@ -12,6 +12,7 @@ FURTHER: dict[
 ] = {  # further metrics of the last round, by their fields in a record
     "macro_f1": lambda value: f"macro-F1 {ACCURACY.text(value)}",
     "balanced_accuracy": lambda value: f"balanced accuracy {ACCURACY.text(value)}",
+    "r2": lambda value: f"R2 {value:.3f}",
 }
 
 

@@ -9,9 +9,10 @@ from .iid import iid
 from .labels import by_labels
 from .quantity import by_quantity
 from .shards import by_shards
-from .table import PARTITIONS, check_kind, partition_samples
+from .table import CLASS_PARTITIONS, PARTITIONS, check_kind, partition_samples
 
 __all__ = [
+    "CLASS_PARTITIONS",
     "PARTITIONS",
     "Index",
     "Partition",

@@ -24,6 +24,7 @@ PARTITIONS: dict[str, Callable[[PartitionRequest], Partition]] = {
     "iid": iid,
     "column": by_column,
 }
+CLASS_PARTITIONS = ("dirichlet", "dirichlet-balanced", "labels", "shards")  # need classes
 
 
 def check_kind(kind: str) -> None:
