@@ -23,7 +23,7 @@ LAYERS = [
     {"runs"},
     {"engines", "federation"},
     {"api", "bench", "exports", "report", "trackers"},
-    {"flower", "reproduce"},
+    {"flower", "reproduce", "sweeps"},
     {"cli"},
     {"__main__"},
 ]

@@ -105,7 +105,7 @@ def make_parser() -> Parser:
 
 
 def _add_training_commands(commands: Commands) -> None:
-    """Add run, resume and export."""
+    """Add run, sweep, resume and export."""
     run = commands.add("run", "run an experiment", "training:run")
     _add_run_options(run)
     _add_state_memory(run)
@@ -119,6 +119,14 @@ def _add_training_commands(commands: Commands) -> None:
             "runs); finished runs are kept, unfinished ones resumed"
         ),
     )
+
+    sweep = commands.add(
+        "sweep",
+        "run an experiment with several values of its keys, as in mu=0.1,1,5 lr=0.003,0.01, and "
+        "select the best setting on validation data",
+        "sweeps:sweep",
+    )
+    _add_sweep_options(sweep)
 
     resume = commands.add("resume", "resume an interrupted run (bit-identical)", "training:resume")
     resume.add_argument("directory", metavar="DIR", help="the run directory")
@@ -357,6 +365,52 @@ def _add_run_options(sub: Parser) -> None:
     sub.add_argument("--out", metavar="DIR", help="the run directory (default: runs/NAME)")
     sub.add_argument("--force", action="store_true", help="overwrite a run that is in DIR")
     _add_workers(sub)
+    _add_json(sub)
+
+
+def _add_sweep_options(sub: Parser) -> None:
+    _add_words(sub)
+    sub.add_argument(
+        "--out",
+        metavar="DIR",
+        default="sweep",
+        help=(
+            "folder of the runs, the table and the figure (default: sweep); finished runs are "
+            "kept, unfinished ones resumed"
+        ),
+    )
+    sub.add_argument(
+        "--seeds",
+        type=count,
+        default=1,
+        metavar="N",
+        help="run every setting with N seeds, from the key seed on (default: 1)",
+    )
+    sub.add_argument(
+        "--select",
+        choices=["validation", "test"],
+        default="validation",
+        metavar="DATA",
+        help=(
+            "data that select the setting: validation (default; sets validation=0.1 if it is not "
+            "set), or test, whose score is then too good"
+        ),
+    )
+    sub.add_argument(
+        "--trials",
+        type=count,
+        metavar="N",
+        help="let Optuna choose N settings, also from ranges such as lr=log:0.001..0.1",
+    )
+    sub.add_argument(
+        "--jobs",
+        type=count,
+        metavar="N",
+        help="number of runs at a time (default: one per core, with one worker each)",
+    )
+    _add_workers(sub)
+    _add_state_memory(sub)
+    _add_track(sub)
     _add_json(sub)
 
 

@@ -202,7 +202,7 @@ def serve(
     `inherited` are the parent's channels, which the fork copied. A worker closes them, or the
     others would not notice when the parent closes its end.
     """
-    _prepare_process()
+    prepare_process()
     if os.getppid() != parent:  # it died before prctl
         return
     for other in inherited:
@@ -212,7 +212,7 @@ def serve(
 
 def serve_spawned(channel: socket.socket, parent: int) -> None:
     """Run a worker process that was not forked: it receives the experiment and the task first."""
-    _prepare_process()
+    prepare_process()
     if os.getppid() != parent:
         return
     try:
@@ -222,7 +222,7 @@ def serve_spawned(channel: socket.socket, parent: int) -> None:
     _do_jobs(exp, task, channel)
 
 
-def _prepare_process() -> None:
+def prepare_process() -> None:
     """Leave Ctrl-C to the parent, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -24,11 +24,13 @@ def accuracy_by_setting(
     lines: Lines,
     *,
     best: str = "",
+    mark: str = "the paper's best",
+    measure: str = "test accuracy, %",
 ) -> Picture:
-    """Return a figure of test accuracy by the values of a setting.
+    """Return a figure of test accuracy, or another measure, by the values of a setting.
 
-    `best` is the value that the paper found best. Values are spaced evenly, because on a numeric
-    axis some would overlap.
+    `best` is the value that is highlighted as `mark`. Values are spaced evenly, because on a
+    numeric axis some would overlap.
     """
     numbers = itertools.count(1)
     with figure_style():
@@ -38,17 +40,20 @@ def accuracy_by_setting(
             style = 0 if label in GREY else next(numbers)
             draw_line(axes, offset, label, accuracies, style)
         axes.set_xticks(range(len(values)), [value.replace(" (", "\n(") for value in values])
-        axes.set(xlabel=setting, ylabel="test accuracy, %")
+        axes.set(xlabel=setting, ylabel=measure)
         axes.set_xlim(-0.4, len(values) - 0.6)
         axes.grid(axis="x", visible=False)
         if best:
-            highlight(axes, values.index(best), "the paper's best")
+            highlight(axes, values.index(best), mark)
         if len(lines) > 1:
             legend(figure, axes)
-        caption = f"Test accuracy by {setting}: mean ± standard deviation (error bars) over seeds."
+        title = measure.removesuffix(", %")
+        title = title[0].upper() + title[1:]
+        caption = f"{title} by {setting}: mean ± standard deviation (error bars) over seeds."
         if best:
-            caption += f" Shaded: {best}, the paper's best."
-        alt = f"Line chart of test accuracy by {setting}. In %: {describe_lines(values, lines)}."
+            caption += f" Shaded: {best}, {mark}."
+        start = f"Line chart of {measure.removesuffix(', %')} by {setting}."
+        alt = f"{start} In %: {describe_lines(values, lines)}."
         return render(name, figure, caption, alt)
 
 

@@ -6,10 +6,10 @@ Every numeric field of a round record is logged, so a new metric needs no change
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..measures import MEASURES
 from ..runs.schema import PartyRecord, Record, RoundRecord
 
 NOT_METRICS = ("round", "party")  # numbers that identify a record
-ACCURACIES = ("accuracies", "sites", "validation_sites")  # fields with one score per party
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,18 @@ class RoundMetrics:
 def round_metrics(record: RoundRecord) -> RoundMetrics:
     """Return the metrics of a round; those that it lacks are left out."""
     parties = party_values(record.parties or [])
-    for key in ACCURACIES:
-        scores = shares(record.get(key) or {})
-        if scores:
-            parties[score_name(key)] = scores
+    for measure in MEASURES:
+        if record.get(measure.key) is None:
+            continue
+        by_model: Mapping[str, float] = record.get(measure.by_model) or {}
+        if by_model:
+            parties[measure.key] = list(by_model.values())
+        for key, sums in (
+            (measure.key, record.sites),
+            (measure.validation, record.validation_sites),
+        ):
+            if sums:
+                parties[key] = [measure.from_sums([party]) for party in sums.values()]
     return RoundMetrics(numbers(record), parties)
 
 
@@ -43,22 +51,6 @@ def party_values(parties: list[PartyRecord]) -> dict[str, list[float]]:
     for party in parties:
         for key, value in numbers(party).items():
             values.setdefault(key, []).append(value)
-    return values
-
-
-def score_name(key: str) -> str:
-    """Return the name of the scores in a field of a round record."""
-    return "validation_accuracy" if key.startswith("validation") else "accuracy"
-
-
-def shares(scores: Mapping[str, object]) -> list[float]:
-    """Return one accuracy per party, from accuracies or from (correct, number of samples)."""
-    values = []
-    for score in scores.values():
-        if isinstance(score, tuple | list) and len(score) == 2:
-            values.append(score[0] / score[1])
-        elif isinstance(score, int | float):
-            values.append(float(score))
     return values
 
 

@@ -18,7 +18,7 @@ from ...report.runs import Run
 from ...report.seed_summary import seeds_summary, summarise_seeds
 from ...runs.directory import DIVERGED, check_data, is_run_over_sites, read_experiment
 from ...runs.index import SETTINGS
-from ...runs.recorder import Result, implementation_choices
+from ...runs.recorder import Result, ignore, implementation_choices
 from ...runs.summary import summarise_result
 from ...task import Task, make_task, with_party_count
 from ..directories import claim_directory
@@ -155,13 +155,13 @@ def export(args: argparse.Namespace) -> None:
     )
 
 
-def options(args: argparse.Namespace, progress: Progress) -> Options:
+def options(args: argparse.Namespace, progress: Progress | None) -> Options:
     """Return the options of the execution: workers, memory for states, progress."""
     return Options(
         workers=args.workers,
         state_memory=args.state_memory,
-        watch=progress,
-        before_analysis=progress.before_analysis,
+        watch=progress or ignore,
+        before_analysis=progress.before_analysis if progress else ignore,
         trust=args.trust,
         track=args.track,
     )

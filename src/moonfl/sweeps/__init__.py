@@ -1,0 +1,1 @@
+"""Sweeps: grids and trials of settings, in ordinary run directories."""

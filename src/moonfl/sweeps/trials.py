@@ -1,0 +1,231 @@
+"""Trials: Optuna proposes settings, and stops runs that are worse than the median of the others.
+
+Trials run one after the other, because each proposal depends on the results before it. The sampler
+of trial k is seeded with (seed, k) and sees completed trials only. A sweep that was killed
+therefore repeats the same proposals, and finds what it has trained in the same run directories.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..api.named_runs import finished_run, run_name
+from ..errors import InputError, first_line, notify
+from ..experiment import fingerprint
+from ..report.runs import Run, read_run
+from ..runs.directory import DIVERGED, is_being_replaced
+from ..runs.index import SETTINGS
+from ..runs.schema import RoundRecord
+from ..runs.stopping import evaluation_of, validation_of
+from ..task import make_task, with_party_count
+from .execution import Job, train
+from .results import Outcome, Select, outcome
+from .space import Axis, MakeExperiment, Range, Setting, Values, make_setting
+
+if TYPE_CHECKING:
+    import optuna
+
+    from .runner import Options
+
+STORAGE = "optuna.db"
+STARTUP_TRIALS = 4  # completed trials before the first one is stopped
+WARMUP = 0.2  # share of the rounds in which no trial is stopped
+DIGITS = 4  # significant digits of floats from a range
+
+
+class PrunedError(Exception):
+    """A trial that is worse than the median of the completed ones in the same round."""
+
+    def __init__(self, round: int) -> None:
+        super().__init__(f"stopped after round {round}")
+
+
+def import_optuna() -> Any:
+    """Return Optuna, or raise an error that says how to install it."""
+    try:
+        import optuna
+    except Exception as error:  # an installed library may fail in any way
+        raise InputError(
+            f"--trials needs the library optuna, which cannot be imported ({first_line(error)}); "
+            "install it with pip install 'moonfl[tune]', or sweep a grid without --trials"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def run_trials(
+    common: list[str], axes: list[Axis], make: MakeExperiment, options: "Options"
+) -> list[Outcome]:
+    """Complete the trials and return their outcomes, in their order."""
+    optuna = import_optuna()
+    assert options.trials is not None
+    first = make_setting(first_values(axes), common, make)
+    study = open_study(optuna, options.out, study_name(first, common, axes, options))
+    finished = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+    for stale in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+        study.tell(stale.number, state=optuna.trial.TrialState.FAIL)  # of a killed sweep
+    outcomes = [
+        stored_outcome(stored, common, make, options)
+        for stored in study.get_trials(states=finished)
+    ][: options.trials]
+    seed = first.experiment.seed
+    warmup = round(WARMUP * first.experiment.rounds)
+    study.pruner = optuna.pruners.MedianPruner(STARTUP_TRIALS, warmup)
+    while len(outcomes) < options.trials:
+        number = len(outcomes)
+        study.sampler = optuna.samplers.TPESampler(seed=trial_seed(seed, number))
+        trial = study.ask()
+        values = {axis.key: suggest(trial, axis) for axis in axes}
+        trial.set_user_attr("values", values)
+        setting = make_setting(values, common, make)
+        notify(f"trial {number + 1} of {options.trials}: {setting.label}")
+        entry = run_trial(setting, trial, options)
+        trial.set_user_attr("status", entry.status)
+        if entry.score is None:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            study.tell(trial, signed(entry.score, entry.measure.higher_is_better))
+        outcomes.append(entry)
+    return outcomes
+
+
+def open_study(library: Any, out: Path, name: str) -> "optuna.Study":
+    """Return the study of this sweep, from the database in its folder."""
+    study: optuna.Study = library.create_study(
+        storage=f"sqlite:///{(out / STORAGE).resolve()}",
+        study_name=name,
+        direction="maximize",
+        load_if_exists=True,
+    )
+    return study
+
+
+def study_name(first: Setting, common: list[str], axes: list[Axis], options: "Options") -> str:
+    """Return a name that changes with everything that the proposals depend on."""
+    identity = repr((fingerprint(first.experiment), sorted(common), axes))
+    identity += repr((options.seeds, options.select))
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+def first_values(axes: list[Axis]) -> dict[str, str]:
+    """Return one value of each key, to check the settings before the first trial."""
+    return {axis.key: axis.values[0] if isinstance(axis, Values) else axis.low for axis in axes}
+
+
+def trial_seed(seed: int, number: int) -> int:
+    """Return the seed of the sampler of one trial."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+def suggest(trial: "optuna.Trial", axis: Axis) -> str:
+    """Return the value of a key that the sampler proposes, as on the command line."""
+    if isinstance(axis, Values):
+        return trial.suggest_categorical(axis.key, axis.values)
+    return suggest_number(trial, axis)
+
+
+def suggest_number(trial: "optuna.Trial", axis: Range) -> str:
+    """Return a number from a range; floats have few digits, so that names stay readable."""
+    if axis.is_integer:
+        return str(trial.suggest_int(axis.key, int(axis.low), int(axis.high), log=axis.log))
+    value = trial.suggest_float(axis.key, float(axis.low), float(axis.high), log=axis.log)
+    rounded = float(f"{value:.{DIGITS}g}")
+    return repr(min(max(rounded, float(axis.low)), float(axis.high)))
+
+
+def signed(value: float, higher_is_better: bool) -> float:
+    """Return a value that is larger for better models."""
+    return value if higher_is_better else -value
+
+
+def stored_outcome(
+    trial: Any, common: list[str], make: MakeExperiment, options: "Options"
+) -> Outcome:
+    """Return the outcome of a trial that was completed before."""
+    setting = make_setting(trial.user_attrs["values"], common, make)
+    if trial.user_attrs["status"]:
+        return Outcome(setting, status=trial.user_attrs["status"])
+    runs = {}
+    for job in trial_jobs(setting, options):
+        run = finished_run(job.out)
+        if run is None:
+            raise InputError(
+                f"{job.out} belongs to a completed trial and is missing or unfinished; restore it, "
+                f"or remove {options.out / STORAGE} to repeat all trials"
+            )
+        runs[job.experiment.seed] = run
+    return outcome(setting, runs, [], options.select)
+
+
+def trial_jobs(setting: Setting, options: "Options") -> list[Job]:
+    """Return the runs of a trial, one per seed."""
+    task = make_task(setting.experiment)
+    first = with_party_count(setting.experiment, task)
+    jobs = []
+    for seed in range(first.seed, first.seed + options.seeds):
+        exp = replace(first, seed=seed)
+        label = f"{setting.label} seed={seed}"
+        jobs.append(Job(label, exp, task, options.out / run_name(exp)))
+    return jobs
+
+
+def run_trial(setting: Setting, trial: "optuna.Trial", options: "Options") -> Outcome:
+    """Run all seeds of a trial. The first seed decides whether it is stopped."""
+    runs: dict[int, Run] = {}
+    for number, job in enumerate(trial_jobs(setting, options)):
+        watch = watcher(trial, options.select) if number == 0 else None
+        try:
+            if watch is not None:
+                for record in stored_rounds(job.out):
+                    watch(record)
+            run = complete(job, options, watch)
+        except PrunedError as error:
+            return Outcome(setting, status=str(error))
+        if run is None:
+            return Outcome(setting, status=f"diverged with seed {job.experiment.seed}")
+        runs[job.experiment.seed] = run
+    return outcome(setting, runs, [], options.select)
+
+
+def watcher(trial: "optuna.Trial", select: Select) -> Callable[[RoundRecord], None]:
+    """Return a function that reports each round to Optuna and stops the run if it falls behind."""
+
+    def watch(record: RoundRecord) -> None:
+        score = validation_of(record) if select == "validation" else evaluation_of(record)
+        if score is None:
+            return
+        trial.report(signed(score.value, score.measure.higher_is_better), record.round)
+        if trial.should_prune():
+            raise PrunedError(record.round)
+
+    return watch
+
+
+def stored_rounds(out: Path) -> list[RoundRecord]:
+    """Return the rounds of a run that was started before."""
+    if not (out / SETTINGS).exists() or is_being_replaced(out):
+        return []
+    return read_run(out).rounds
+
+
+def complete(
+    job: Job, options: "Options", watch: Callable[[RoundRecord], None] | None
+) -> Run | None:
+    """Return the finished run of a job; None if it diverged."""
+    run = finished_run(job.out)
+    if run is not None or (job.out / DIVERGED).exists():
+        return run
+    with options.execution(job.experiment, True) as execution:
+        progress = execution.watch
+
+        def both(record: RoundRecord) -> None:
+            progress(record)
+            if watch is not None:
+                watch(record)
+
+        train(job, replace(execution, watch=both))
+    return finished_run(job.out)

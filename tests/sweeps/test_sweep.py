@@ -1,0 +1,251 @@
+"""`moonfl sweep`: grids and trials in ordinary run directories."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import moonfl
+from helpers.processes import start
+from moonfl.api.named_runs import run_name
+from moonfl.cli import main
+from moonfl.cli.experiments import select_experiment
+from moonfl.experiment import Experiment
+from moonfl.runs.schema import RoundRecord
+
+COMMON = ["digits-fedavg", "rounds=3", "epochs=1", "parties=3", "batch_size=16"]
+SHORT = ["digits-fedavg", "rounds=1", "epochs=1", "parties=2"]
+GRID = ["lr=0.003,0.03", "momentum=0,0.9"]
+WORDS = ["sweep", *COMMON, *GRID, "--seeds", "2", "--out", "sweep"]
+SETTINGS = [("0.003", "0"), ("0.003", "0.9"), ("0.03", "0"), ("0.03", "0.9")]
+TRIALS = ["sweep", *COMMON, "lr=log:0.001..0.3", "momentum=0,0.5,0.9", "--trials", "8"]
+TRIALS += ["--workers", "1"]
+RESULTS = ("sweep.md", "sweep.csv", "sweep.svg", "sweep.png")
+SCORE = "validation accuracy, %"
+
+
+@pytest.fixture(autouse=True)
+def _temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def experiment(*changes: str, seed: int = 0) -> Experiment:
+    exp = select_experiment([*COMMON, "validation=0.1", *changes], trust=False)[1]
+    return replace(exp, seed=seed)
+
+
+def files(folder: str = "sweep") -> dict[str, bytes]:
+    return {name: (Path(folder) / name).read_bytes() for name in RESULTS}
+
+
+def read_table(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "sweep.csv") as file:
+        return list(csv.DictReader(file))
+
+
+def interrupt(record: RoundRecord) -> None:
+    raise KeyboardInterrupt
+
+
+def kill_when(pid: int | None, is_reached: Callable[[], bool]) -> None:
+    """Kill a process when a condition holds, within a minute."""
+    assert pid is not None
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not is_reached():
+        time.sleep(0.01)
+    assert is_reached()
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a finished sweep, executed one run at a time."""
+    folder = tmp_path_factory.mktemp("finished") / "sweep"
+    assert main([*WORDS[:-1], str(folder), "--jobs", "1", "--workers", "1"]) == 0
+    return folder
+
+
+def test_the_table_has_the_scores_of_ordinary_runs(finished: Path) -> None:
+    """The setting with the highest mean validation accuracy is selected, and its test shown."""
+    rows = read_table(finished)
+    means, tests = [], []
+    for row, (lr, momentum) in zip(rows, SETTINGS, strict=True):
+        changes = [f"lr={lr}", f"momentum={momentum}"]
+        runs = [moonfl.run(experiment(*changes, seed=seed), workers=1) for seed in (0, 1)]
+        means.append(np.mean([run.rounds[-1].validation_accuracy for run in runs]))
+        tests.append([run.accuracy for run in runs])
+        assert (row["lr"], row["momentum"]) == (lr, momentum)
+        assert float(row[SCORE]) == pytest.approx(means[-1], rel=1e-12)
+    selected = int(np.argmax(means))
+    assert [row["status"] for row in rows].index("selected") == selected
+    shown = [row["test accuracy, %"] != "" for row in rows]
+    assert shown == [k == selected for k in range(4)]
+    scores = tests[selected]
+    low, high = stats.t.interval(0.95, 1, np.mean(scores), stats.sem(scores))
+    text = (finished / "sweep.md").read_text()
+    assert f"{100 * np.mean(scores):.1f} ± {100 * np.std(scores, ddof=1):.1f}" in text
+    assert f"{100 * low:.1f} to {100 * high:.1f}" in text
+
+
+def test_runs_side_by_side_give_the_same_results(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*WORDS, "--jobs", "2"]) == 0
+    assert "2 runs at a time" in capsys.readouterr().err
+    assert files() == files(str(finished))
+    for run in Path("sweep").glob("digits-*"):
+        ours = (run / "rounds.jsonl").read_text().splitlines()
+        theirs = (finished / run.name / "rounds.jsonl").read_text().splitlines()
+        assert [json.loads(line)["loss"] for line in ours] == [
+            json.loads(line)["loss"] for line in theirs
+        ]
+
+
+def test_finished_runs_are_kept_and_unfinished_ones_resumed(finished: Path) -> None:
+    shutil.copytree(finished, "sweep")
+    exp = experiment("lr=0.03", "momentum=0.9", seed=1)
+    out = Path("sweep") / run_name(exp)
+    shutil.rmtree(out)
+    with pytest.raises(KeyboardInterrupt):
+        moonfl.run(exp, out, workers=1, watch=interrupt)
+    others = [path for path in Path("sweep").glob("digits-*/rounds.jsonl") if path.parent != out]
+    times = {path: path.stat().st_mtime_ns for path in others}
+    assert len(times) == 7
+    first_line = (out / "rounds.jsonl").read_text()
+    for name in RESULTS:
+        (Path("sweep") / name).unlink()
+    assert main([*WORDS, "--jobs", "1", "--workers", "1"]) == 0
+    assert files() == files(str(finished))
+    assert (out / "rounds.jsonl").read_text().startswith(first_line)
+    for path, modified in times.items():
+        assert path.stat().st_mtime_ns == modified
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_killed_sweep_produces_the_same_table(jobs: str, finished: Path, tmp_path: Path) -> None:
+    """SIGKILL in the middle; the processes of the runs end with it."""
+    process = start(tmp_path, *WORDS, "--jobs", jobs)
+    kill_when(process.pid, lambda: len(list(Path("sweep").glob("*/final.json"))) >= 3)
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
+    assert not Path("sweep/sweep.md").exists()
+    assert main([*WORDS, "--jobs", jobs]) == 0
+    assert files() == files(str(finished))
+
+
+def test_a_diverged_run_is_a_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", *SHORT, "lr=0.01,1e6", "momentum=0,0.5", "--jobs", "2"]
+    for _ in range(2):
+        assert main(words) == 0
+        out, err = capsys.readouterr()
+        assert out.count("diverged with seed 0") == 2
+        assert "selected lr=0.01" in out
+    assert "the loss of party" not in err  # it is not repeated
+    assert Path("sweep/sweep.svg").read_text().count(">diverged<") == 2
+    words[words.index("lr=0.01,1e6")] = "lr=1e6,1e7"
+    assert main(words) == 1
+    assert "none of 4 settings has a score: lr=1e6 momentum=0 diverged" in capsys.readouterr().err
+
+
+def test_selection_on_test_data_is_warned_about(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", *SHORT, "lr=0.01,0.1", "--select", "test", "--jobs=1", "--workers=1"]
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert "warning: the setting is selected on test data: its test score is too good" in err
+    assert "warning: the setting is selected on test data" in out
+    assert "Warning: the setting is selected on test data" in Path("sweep/sweep.md").read_text()
+    path = next(Path("sweep").glob("digits-*"))
+    assert "validation" not in (path / "experiment.toml").read_text()
+    assert "Test accuracy by lr" in Path("sweep/sweep.svg").read_text()  # one key: a line chart
+
+
+def test_three_keys_have_a_table_only(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*SHORT, "validation=0.2", "lr=0.01,0.1", "momentum=0,0.5", "batch_size=32,64"]
+    assert main(["sweep", *words, "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert len(results["settings"]) == 8
+    assert results["interval"] is None
+    assert set(results["selected"]) == {"lr", "momentum", "batch_size"}
+    assert not Path("sweep/sweep.svg").exists()
+    run = next(Path("sweep").glob("digits-*"))
+    assert "validation = 0.2" in (run / "experiment.toml").read_text()
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_damaged_run_ends_the_sweep_with_a_hint(
+    jobs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exp = experiment("lr=0.03", "momentum=0")
+    out = Path("sweep") / run_name(exp)
+    with pytest.raises(KeyboardInterrupt):
+        moonfl.run(exp, out, workers=1, watch=interrupt)
+    (server,) = (out / "checkpoint").glob("server-*")
+    server.write_bytes(b"damaged")
+    assert main([*WORDS, "--jobs", jobs]) == 2
+    err = capsys.readouterr().err
+    assert "is damaged" in err
+    assert "repeat the command to start the run again" in err
+
+
+def test_runs_of_a_sweep_are_tracked() -> None:
+    assert main(["sweep", *SHORT, "lr=0.01,0.1", "--track", "tensorboard", "--jobs", "2"]) == 0
+    runs = list(Path("sweep").glob("digits-*"))
+    assert len(runs) == 2
+    for run in runs:
+        assert list((run / "tensorboard").glob("events*"))
+
+
+def test_wrong_use(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    moonfl.run(experiment(), "run", workers=1)
+    assert main(["sweep", "lr=0.01,0.1", "--out", "run"]) == 2
+    assert "run holds a run; --out of a sweep is the folder" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["sweep", "lr=0.01,0.1", "--select", "train"])
+    assert "validation" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "optuna", None)  # as if it were not installed
+    assert main(TRIALS) == 2
+    assert "pip install 'moonfl[tune]'" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of finished trials."""
+    folder = tmp_path_factory.mktemp("trials") / "sweep"
+    assert main([*TRIALS, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_trials_stop_early_and_are_ordinary_runs(trials: Path) -> None:
+    rows = read_table(trials)
+    assert len(rows) == 8
+    statuses = [row["status"] for row in rows]
+    assert statuses.count("selected") == 1
+    assert any(status.startswith("stopped after round") for status in statuses)
+    scores = [float(row[SCORE] or 0) for row in rows]
+    assert statuses.index("selected") == int(np.argmax(scores))
+    for row in rows:
+        assert 0.001 <= float(row["lr"]) <= 0.3
+        exp = experiment(f"lr={row['lr']}", f"momentum={row['momentum']}")
+        lines = (trials / run_name(exp) / "rounds.jsonl").read_text().splitlines()
+        stopped = row["status"].startswith("stopped")
+        assert len(lines) == (int(row["status"].split()[-1]) if stopped else 3)
+
+
+def test_killed_trials_produce_the_same_table(trials: Path, tmp_path: Path) -> None:
+    process = start(tmp_path, *TRIALS)
+    kill_when(process.pid, lambda: len(list(Path("sweep").glob("*/rounds.jsonl"))) >= 4)
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
+    assert main(TRIALS) == 0
+    for name in ("sweep.md", "sweep.csv"):
+        assert (Path("sweep") / name).read_text() == (trials / name).read_text()
