@@ -20,7 +20,7 @@ from . import seeds, tree
 from .data.augment import Preparation, is_pixels
 from .data.base import Dataset, Examples, check_names
 from .data.datasets import load
-from .data.encoding import Column, Encoding, learn_encoding, recode, summarise
+from .data.encoding import Column, Encoding, columns_of, learn_encoding, recode, summarise
 from .data.images import Images
 from .data.locations import directory
 from .data.moments import Moments, compute_moments, mean_and_std, statistics_shape
@@ -586,7 +586,7 @@ def encode_table(exp: Experiment, data: FederatedData, encoding: Encoding | None
         test=None if data.test is None else encoded(data.test),
         validation=None if data.validation is None else encoded(data.validation),
         features=tuple(column.name for column in encoding.columns),
-        table=tuple(Column(column.name, column.categories) for column in encoding.columns),
+        table=columns_of(encoding),
         preparation=replace(data.preparation, encoding=encoding),
     )
 

@@ -275,6 +275,20 @@ def _omit(name: str) -> str:
     return f"leave it out with ignore={name} (drop it from data frames)"
 
 
+def columns_of(encoding: Encoding) -> tuple[Column, ...]:
+    """Return the columns of rows that are stored for an encoding."""
+    return tuple(Column(column.name, column.categories) for column in encoding.columns)
+
+
+def unlearned_encoding(columns: Sequence[Column]) -> Encoding:
+    """Return an encoding that keeps the numbers of categories as they are, without statistics."""
+    encoded = []
+    for name, categories in columns:
+        shares = tuple(0.0 for _ in categories or ())
+        encoded.append(EncodedColumn(name=name, categories=categories, shares=shares))
+    return Encoding("mean", tuple(encoded))
+
+
 def mixed_kinds(name: str) -> InputError:
     """Return the error for a column that is numeric at some parties and text at others."""
     return InputError(

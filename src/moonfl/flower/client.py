@@ -5,16 +5,18 @@ A site describes itself (query), trains its party with the same `local_update` a
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from ..data.base import Examples
+from ..data.encoding import from_record, summarise, to_column_records, unlearned_encoding
 from ..data.images import Images
 from ..data.moments import compute_moments
 from ..errors import DataError, InputError, RunError, notify
@@ -26,7 +28,7 @@ from ..runs import schema
 from ..runs.directory import versions
 from ..runs.site_states import SiteStates
 from ..seeds import one_thread
-from ..task import Task, hash_examples
+from ..task import FederatedData, Task, build_task, hash_examples
 from ..types import Server
 from .columns import describe_columns
 from .protocol import (
@@ -54,10 +56,13 @@ class Site:
     task: Task
     states: Callable[[str], SiteStates]  # by run
     features: tuple[str, ...] = ()  # column names, if its data are a table
+    table: FederatedData | None = None  # the site's own rows, if they are encoded
     secret: str = ""  # proves to the server that it is this party
 
     def sha256(self) -> str:
         """Return the hash of the site's training and held-out data."""
+        if self.table is not None:
+            return hash_rows(self.table)
         return hash_examples(self.task.parties[self.party], *self.task.held_out.values())
 
 
@@ -90,8 +95,8 @@ def with_errors(
     def reply_to(message: Message, context: Context) -> RecordDict:
         try:
             exp, site = make_site(context)
-            features = read_header(message.content, ColumnOrder, "request").features
-            return handle(exp, arrange_columns(site, features), message.content)
+            order = read_header(message.content, ColumnOrder, "request")
+            return handle(exp, with_columns(exp, site, order), message.content)
         except (InputError, DataError) as error:
             notify(f"moonfl: {error}")
             return pack(ErrorReply(error=MISCONFIGURED if private else str(error)))
@@ -137,7 +142,11 @@ def describe(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
         held_out=len(task.test.y),
         validation=0 if task.validation is None else len(task.validation.y),
     )
-    if standardises(task.build()):
+    if site.table is not None:
+        rows = site.table.train.take(torch.from_numpy(site.table.parts[site.party])).x
+        assert not isinstance(rows, Images)
+        record.columns = to_column_records(summarise(rows, site.table.table or ()))
+    elif standardises(task.build()):
         number, mean, squares = compute_moments(examples)
         record.moments = schema.Moments(number=number, mean=mean.tolist(), squares=squares.tolist())
     return pack(record)
@@ -188,12 +197,62 @@ def blank_server(exp: Experiment, task: Task) -> Server:
     return exp.algorithm.init_server(*task.init_shared(exp.seed))
 
 
+def hash_rows(data: FederatedData) -> str:
+    """Return the hash of a site's own rows, and of the names of their categories."""
+    train = data.train.take(torch.from_numpy(np.concatenate(list(data.parts.values()))))
+    held_out = [part for part in (data.test, data.validation) if part is not None]
+    encoding = unlearned_encoding(data.table or ()).to_record()
+    return hash_examples(train, *held_out, encoding=encoding)
+
+
+def with_columns(exp: Experiment, site: Site, order: ColumnOrder) -> Site:
+    """Return the site with the columns, and the encoding of them, that all sites agreed on."""
+    if site.table is None:
+        return arrange_columns(site, order.features)
+    data = with_column_order(site.table, order.features)
+    if order.encoding is None:
+        encoding = unlearned_encoding(data.table or ())
+    else:
+        encoding = from_record(order.encoding)
+        check_same_columns(data.features, [column.name for column in encoding.columns])
+    task = build_task(exp, data, encoding=encoding)
+    return replace(site, task=task, table=data, features=data.features)
+
+
+def with_column_order(data: FederatedData, features: list[str]) -> FederatedData:
+    """Return the rows of a site with their columns in this order."""
+    if not features or list(data.features) == features:
+        return data
+    check_same_columns(data.features, features)
+    order = [data.features.index(name) for name in features]
+
+    def arrange(examples: Examples | None) -> Examples | None:
+        if examples is None or isinstance(examples.x, Images):
+            return examples
+        return examples._replace(x=examples.x[:, order])
+
+    table = data.table or ()
+    return replace(
+        data,
+        train=arrange(data.train) or data.train,
+        test=arrange(data.test),
+        validation=arrange(data.validation),
+        features=tuple(features),
+        table=tuple(table[k] for k in order),
+    )
+
+
+def check_same_columns(ours: Sequence[str], theirs: list[str]) -> None:
+    """Check that a site has the columns that all sites agreed on."""
+    if set(theirs) != set(ours):
+        raise RefusedError(f"its columns differ: {describe_columns(ours, theirs)}")
+
+
 def arrange_columns(site: Site, features: list[str]) -> Site:
     """Return the site with the columns of its table in the order that all sites agreed on."""
     if not features or not site.features or list(site.features) == features:
         return site
-    if set(features) != set(site.features):
-        raise RefusedError(f"its columns differ: {describe_columns(site.features, features)}")
+    check_same_columns(site.features, features)
     order = torch.tensor([site.features.index(name) for name in features])
 
     def arrange(examples: Examples) -> Examples:

@@ -125,6 +125,7 @@ class SiteEngine:
                     round=t,
                     accepted=accepted,
                     features=self.membership.features,
+                    encoding=self.membership.encoding,
                 )
             else:
                 updates[i] = missing_update(i, "not connected")
@@ -236,6 +237,7 @@ class SiteEngine:
                 run=self.run,
                 accepted=newest[i][0] if i in newest else None,
                 features=self.membership.features,
+                encoding=self.membership.encoding,
             )
             content = assemble(request, arrays)
             return Message(content, evaluators[i], "evaluate", ttl=deadline + GRACE)

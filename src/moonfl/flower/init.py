@@ -1,5 +1,6 @@
 """`moonfl flower init`: the folders of a deployment, written from templates/."""
 
+import csv
 import hashlib
 import importlib.util
 import os
@@ -18,16 +19,20 @@ from cryptography import x509
 from torch import Tensor
 
 from ..components import COMPONENTS, component_name, parts_of
+from ..data.base import Examples, Reading
 from ..data.datasets import source
+from ..data.encoding import Column, columns_of, decode, unlearned_encoding
+from ..data.images import Images
 from ..data.npz import write_npz
 from ..errors import InputError
 from ..experiment import HOLDOUT, Experiment, to_toml
-from ..task import Task, make_task
+from ..task import Task, build_task, read, split
 from .certificates import general_name, write_certificates, write_node_key
 from .membership import Rules
 
 DEPLOYMENT_FILE = "deployment.toml"
 CONNECTION = "moonfl"  # name of the SuperLink in Flower's configuration
+TABLES = "tables"  # folder of a site's train.csv and test.csv
 TEMPLATES = Path(__file__).parent / "templates"
 HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?"
 
@@ -58,20 +63,20 @@ def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: boo
     server = parse_address(address, sites)
     check_experiment(exp, with_data)
     # Each site splits off its validation samples itself.
-    task = make_task(replace(exp, validation=None, patience=None)) if with_data else None
+    task = make_whole_task(replace(exp, validation=None, patience=None)) if with_data else None
     parent = folder.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent, prefix=".moonfl-") as temporary:
         new = Path(temporary) / "deployment"
-        write_app(new / "app", replace(exp, data_dir="data"))
+        write_app(new / "app", replace(with_classes(exp, task), data_dir="data"))
         write_server(new, server, sites)
         site_secrets = [
-            write_site(new, k, server, holdout_share(exp, task, k)) for k in range(sites)
+            write_site(new, k, server, data_settings(exp, task, k)) for k in range(sites)
         ]
         write_config(new / "app" / "pyproject.toml", site_secrets)
         if task is not None:
             for k in range(sites):
-                write_site_data(site_folder(new, k), k, task)
+                write_site_data(site_folder(new, k), k, task, exp)
         if folder.exists():
             folder.rmdir()
         os.rename(new, folder)
@@ -171,12 +176,15 @@ def write_server(folder: Path, address: Address, sites: int) -> None:
     (folder / DEPLOYMENT_FILE).write_text(deployment, encoding="utf-8")
 
 
-def write_site(folder: Path, k: int, address: Address, holdout: float) -> str:
-    """Write the folder of site k of a deployment, and return its secret."""
+def write_site(folder: Path, k: int, address: Address, data: Mapping[str, object]) -> str:
+    """Write the folder of site k of a deployment, and return its secret.
+
+    `data` are the settings of its data in site.toml.
+    """
     site = site_folder(folder, k)
     site.mkdir()
     secret = secrets.token_hex(16)
-    config = {"PARTY": k, "NAME": site.name, "SECRET": secret, "HOLDOUT": holdout}
+    config = {"PARTY": k, "NAME": site.name, "SECRET": secret, **data}
     write(site / "site.toml", "site.toml", config)
     (site / "site.toml").chmod(0o600)  # it contains the secret
     script = {"ADDRESS": address, "SITE_PORT": address.port + 1 + k}
@@ -207,11 +215,54 @@ def user_modules(exp: Experiment) -> list[Path]:
     return [path for path in paths if path.suffix == ".py" and path.name != "__init__.py"]
 
 
-def write_site_data(site: Path, k: int, task: Task) -> None:
+def make_whole_task(exp: Experiment) -> Task:
+    """Build the task whose samples are split among the sites; the sites encode tables."""
+    data = split(exp, read(exp))
+    encoding = None if data.table is None else unlearned_encoding(data.table)
+    if encoding is not None and exp.holdout_by is not None:
+        raise InputError(
+            "--with-data cannot be combined with holdout_by if impute or encode is set; give each "
+            "site its own table"
+        )
+    return build_task(exp, data, encoding=encoding)
+
+
+def write_site_data(site: Path, k: int, task: Task, exp: Experiment) -> None:
     """Write the samples of party k, so that results can be compared with those of `moonfl run`."""
     rows = test_rows(task, k)
     test = task.test.take(rows) if len(rows) > 0 else None
+    if task.preparation.encoding is not None:
+        (site / TABLES).mkdir()
+        columns = columns_of(task.preparation.encoding)
+        for name, part in (("train", task.parties[k]), ("test", test)):
+            if part is not None:
+                write_table(site / TABLES / f"{name}.csv", part, columns, task.classes, exp.reading)
+        return
     write_npz(site / "data.npz", task.parties[k], test, task.classes)
+
+
+def with_classes(exp: Experiment, task: Task | None) -> Experiment:
+    """Return the experiment with the names of all classes, which the table of a site may lack."""
+    if task is None or task.preparation.encoding is None or exp.classes is not None:
+        return exp
+    return replace(exp, classes=",".join(task.classes))
+
+
+def write_table(
+    path: Path,
+    examples: Examples,
+    columns: tuple[Column, ...],
+    classes: tuple[str, ...],
+    reading: Reading,
+) -> None:
+    """Write rows as a table; columns that are ignored are empty."""
+    assert not isinstance(examples.x, Images)
+    empty = [""] * len(reading.ignore)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*(column.name for column in columns), *reading.ignore, reading.label])
+        for cells, label in zip(decode(examples.x, columns), examples.y.tolist(), strict=True):
+            writer.writerow([*cells, *empty, classes[label]])
 
 
 def test_rows(task: Task, k: int) -> Tensor:
@@ -221,11 +272,16 @@ def test_rows(task: Task, k: int) -> Tensor:
     return torch.arange(k, len(task.test.y), len(task.parties))
 
 
-def holdout_share(exp: Experiment, task: Task | None, k: int) -> float:
-    """Return the share that site k holds out: none if it was too small to get test samples."""
+def data_settings(exp: Experiment, task: Task | None, k: int) -> dict[str, object]:
+    """Return where the data of site k are, and the share that it holds out.
+
+    The share is 0 if the site was too small to get test samples.
+    """
+    is_table = task is not None and task.preparation.encoding is not None
+    holdout = exp.holdout or HOLDOUT
     if task is not None and len(test_rows(task, k)) == 0:
-        return 0.0
-    return exp.holdout or HOLDOUT
+        holdout = 0.0
+    return {"DATA": TABLES if is_table else "data.npz", "HOLDOUT": holdout}
 
 
 def write(

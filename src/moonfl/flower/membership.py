@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 
 from ..errors import RunError, notify
 from ..runs.directory import versions
-from ..runs.schema import SiteRecord
+from ..runs.schema import EncodingRecord, SiteRecord
 from ..settings import setting
 from .columns import describe_columns
 from .messaging import GRACE, TIMED_OUT, Answer, content_of, exchange
@@ -71,6 +71,7 @@ class Membership:
     stop: threading.Event = field(default_factory=threading.Event)
     started: bool = False  # whether the first round has begun
     features: list[str] = field(default_factory=list)  # order of columns, once it is agreed on
+    encoding: EncodingRecord | None = None  # of the sites' tables, once it is learned
     candidates: dict[int, SiteRecord] = field(default_factory=dict)  # by node, before the start
     nodes: dict[int, int] = field(default_factory=dict)  # party -> node id
     refused: dict[int, Refusal] = field(default_factory=dict)  # by node id

@@ -20,7 +20,8 @@ names, number, shapes, dtypes and sizes before anything is decoded (arrays.py). 
 check what a struct cannot express:
 
 - `read_site`: the party number exists; there is one sample count per class and at least one sample;
-  sizes are plausible; the moments fit the shape and the number of samples and are finite.
+  sizes are plausible; the moments fit the shape and the number of samples and are finite; the
+  counts of a table's columns fit the number of rows.
 - `read_train_request`, `read_evaluate_request`: the message is meant for this party; the tensors
   are those of the site's own model and of the method's `init_server`.
 - `read_update`: party, round, samples, steps and the data's hash are the expected ones; tensors
@@ -50,6 +51,7 @@ from msgspec import UNSET, Meta, UnsetType
 from torch import Tensor
 
 from .. import tree
+from ..data.columns import MAX_LENGTH
 from ..data.moments import Moments, statistics_shape
 from ..metrics import Tally
 from ..runs import schema
@@ -81,9 +83,10 @@ class Header(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ColumnOrder(Header, kw_only=True, frozen=True):
-    """A request to a site, with the order of a table's columns that all sites agreed on."""
+    """A request to a site, with what all sites agreed on about the columns of a table."""
 
-    features: list[schema.Name] = []  # empty: the order of the site's own table
+    features: list[schema.Name] = []  # their order; empty: the order of the site's own table
+    encoding: schema.EncodingRecord | None = None  # of missing values and categories
 
 
 class DescribeRequest(ColumnOrder, frozen=True):
@@ -415,6 +418,32 @@ def check_site(site: schema.SiteRecord, parties: int) -> None:
             )
     if site.moments is not None:
         read_moments(site)
+    if site.columns is not None:
+        check_columns(site, site.columns)
+
+
+def check_columns(site: schema.SiteRecord, columns: list[schema.ColumnRecord]) -> None:
+    """Check what a site reports about the columns of its table."""
+    rows = sum(site.counts)
+    fits = len(columns) == len(site.features) > 0
+    if not fits or not all(is_plausible(column, rows) for column in columns):
+        raise RefusedError(
+            f"party {site.party} must report for each of its {len(site.features)} columns how many "
+            f"of its {rows} training rows have a value, and a finite mean and squares >= 0, or "
+            f"the rows of each category, whose names have at most {MAX_LENGTH} characters"
+        )
+
+
+def is_plausible(column: schema.ColumnRecord, rows: int) -> bool:
+    """Return True if what a site reports about a column can be true."""
+    if column.number + column.missing != rows:
+        return False
+    if column.counts is not None:
+        names_fit = all(0 < len(name) <= MAX_LENGTH for name in column.counts)
+        return names_fit and sum(column.counts.values()) == column.number
+    variance = column.squares / max(1, column.number)
+    values = torch.tensor([column.mean, variance], dtype=torch.float64)
+    return variance >= 0 and fits_float32(torch.stack([values[0], values[1].sqrt()]))
 
 
 def read_moments(site: schema.SiteRecord) -> Moments:

@@ -20,7 +20,9 @@ from .. import settings
 from ..api.experiments import Options, resume_run, start_run
 from ..api.recovery import Hints, recovery_hints
 from ..data.base import Dataset, Examples
+from ..data.columns import rules_of
 from ..data.datasets import preparation_of
+from ..data.encoding import Encoding, columns_of, from_column_records, learn_encoding
 from ..data.npz import read_npz
 from ..errors import DivergenceError, InputError, RunError, unknown
 from ..experiment import Experiment, code_names, fingerprint, from_toml
@@ -72,6 +74,7 @@ class SiteTask(Task):
             classes=list(self.classes),
             counts=[site.counts for site in self.sites],
             names=list(self.names),
+            encoding=self.encoding_record(),
             sha256=hashlib.sha256(hashes.encode()).hexdigest(),
             run=self.run,
             sites=list(self.sites),
@@ -249,6 +252,8 @@ def make_task(exp: Experiment, membership: Membership, run: str, test: Dataset |
             f"the sites have samples of type {sites[0].dtype}; supported are {' and '.join(DTYPES)}"
         )
     check_held_out(exp, sites, test)
+    encoding = learn_site_encoding(exp, sites)
+    membership.encoding = None if encoding is None else encoding.to_record()
     no_samples = Examples(torch.zeros(0, *shape, dtype=dtype), torch.zeros(0, dtype=torch.long))
     data = FederatedData(
         train=no_samples,
@@ -257,13 +262,30 @@ def make_task(exp: Experiment, membership: Membership, run: str, test: Dataset |
         classes=tuple(sites[0].classes),
         preparation=preparation_of(exp.dataset, dtype, len(shape)),
         names=tuple(site.name for site in sites),
+        table=None if encoding is None else columns_of(encoding),
     )
+    moments = (read_moments(site) for site in sites)
     try:
-        task = build_task(exp, data, party_moments=(read_moments(site) for site in sites))
+        task = build_task(exp, data, party_moments=moments, encoding=encoding)
     except RefusedError as error:  # a site reports no moments although the model needs them
         raise RunError(str(error)) from None
     values = {field.name: getattr(task, field.name) for field in fields(task)}
     return SiteTask(**values, run=run, sites=sites)
+
+
+def learn_site_encoding(exp: Experiment, sites: tuple[schema.SiteRecord, ...]) -> Encoding | None:
+    """Return the encoding of the sites' tables from the counts that they share."""
+    if not rules_of(exp.reading).encodes:
+        return None
+    summaries = []
+    for site in sites:
+        if site.columns is None:
+            raise RunError(
+                f"{site.name} reports no counts of columns; with impute or encode every site needs "
+                "a table (.csv)"
+            )
+        summaries.append(from_column_records(site.columns))
+    return learn_encoding(sites[0].features, summaries, exp.impute, exp.min_category)
 
 
 def check_held_out(
@@ -274,6 +296,10 @@ def check_held_out(
         raise InputError(
             f"no site has enough samples to hold out a share of {exp.validation:g}; "
             "increase validation"
+        )
+    if test is not None and rules_of(exp.reading).encodes:
+        raise InputError(
+            "with impute or encode the sites evaluate models on their own rows; remove --test"
         )
     if test is not None and exp.personal is not None:
         raise InputError(

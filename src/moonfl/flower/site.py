@@ -8,7 +8,9 @@ import numpy as np
 from .. import settings
 from ..data.base import Dataset
 from ..data.cifar import CIFAR10, CIFAR10_CLASSES, CIFAR10_TRAIN, read_examples
+from ..data.columns import rules_of
 from ..data.datasets import preparation_of
+from ..data.encoding import unlearned_encoding
 from ..data.folder import read_folder
 from ..data.npz import read_npz
 from ..data.tables import read_csv
@@ -16,7 +18,7 @@ from ..errors import InputError
 from ..experiment import Experiment, read_toml
 from ..runs.site_states import SiteStates
 from ..settings import setting
-from ..task import FederatedData, Task, build_task, hold_out, sample_groups
+from ..task import FederatedData, build_task, hold_out, sample_groups
 from .client import Site
 
 
@@ -58,11 +60,18 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
             f"{folder / config.data} is not CIFAR-10, but the experiment has dataset=cifar10; "
             "for other data it needs dataset=sites"
         )
-    task = make_task(exp, config, data)
+    if rules_of(exp.reading).encodes and data.table is None:
+        raise InputError(
+            f"{folder / config.data} is not a table; with impute or encode every site needs a .csv "
+            "file, or a folder with train.csv"
+        )
+    federated = federated_data(exp, config, data)
+    encoding = None if data.table is None else unlearned_encoding(data.table)
     site = Site(
         party=config.party,
         name=config.name or f"party {config.party}",
-        task=task,
+        task=build_task(exp, federated, encoding=encoding),
+        table=None if data.table is None else federated,
         states=lambda run: SiteStates(folder / config.states / run),
         features=data.features,
         secret=config.secret,
@@ -70,8 +79,8 @@ def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
     return exp, site
 
 
-def make_task(exp: Experiment, config: SiteConfig, data: Dataset) -> Task:
-    """Build the task of a site: one party, with held-out samples if it has enough."""
+def federated_data(exp: Experiment, config: SiteConfig, data: Dataset) -> FederatedData:
+    """Return the data of a site: one party, with held-out samples if it has enough."""
     x = data.train.x
     preparation = preparation_of(exp.dataset, x.dtype, len(x.shape) - 1)
     federated = FederatedData(
@@ -81,10 +90,10 @@ def make_task(exp: Experiment, config: SiteConfig, data: Dataset) -> Task:
         classes=data.classes,
         preparation=preparation,
         features=data.features,
+        table=data.table,
         groups=sample_groups(exp, data),
     )
-    federated = hold_out(federated, test=config.holdout, validation=exp.validation, required=False)
-    return build_task(exp, federated)
+    return hold_out(federated, test=config.holdout, validation=exp.validation, required=False)
 
 
 def read_data(path: Path, exp: Experiment) -> Dataset:

@@ -1,0 +1,171 @@
+"""Tables with missing values and categories at three sites."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import moonfl
+from helpers.flower_deployment import Deployment, edit_description
+from helpers.problems import write_patients
+from moonfl import Experiment, InputError, RunError
+from moonfl.data.encoding import unlearned_encoding
+from moonfl.experiment import override
+from moonfl.flower.client import with_columns
+from moonfl.flower.protocol import ColumnOrder
+from moonfl.flower.refusals import RefusedError
+from moonfl.flower.site import read_site
+from moonfl.runs.directory import read_partition
+
+KEYS = ["label=outcome", "column=hospital", "ignore=patient", "categorical=stage", "parties=3"]
+SHORT = ["rounds=2", "epochs=1", "batch_size=16", "out_dim=8"]
+
+
+@pytest.fixture
+def patients(tmp_path: Path) -> Experiment:
+    path = write_patients(tmp_path / "patients.csv")
+    encode = ["impute=indicator", "encode=onehot"]
+    return override(Experiment(), ["dataset=csv", f"data_dir={path}", *KEYS, *SHORT, *encode])
+
+
+def table_of(deployment: Deployment, site: int) -> Path:
+    return deployment.folder / f"site-{site}" / "tables" / "train.csv"
+
+
+def test_sites_train_the_model_of_a_run_in_one_place(patients: Experiment, tmp_path: Path) -> None:
+    here = moonfl.run(patients, tmp_path / "here", workers=1)
+    deployment = Deployment(tmp_path / "federation", patients)
+    lines = table_of(deployment, 2).read_text().splitlines()
+    turned = [",".join(line.split(",")[::-1]) for line in lines]
+    table_of(deployment, 2).write_text("\n".join([*turned, ""]))  # columns in another order
+    there = deployment.serve()
+    for name, tensor in here.models["global"].items():
+        assert torch.equal(tensor, there.models["global"][name]), name
+    assert here.accuracy == there.accuracy
+    assert here.model.encoding == there.model.encoding
+    assert read_partition(deployment.out).encoding == read_partition(tmp_path / "here").encoding
+    exported = moonfl.export(deployment.out, tmp_path / "model")
+    x = torch.tensor([[61.5, 0, 3.2, 2, 1, 0], [float("nan")] * 6], dtype=torch.float64)
+    logits = moonfl.load_model(exported.directory)(x).logits
+    assert torch.equal(logits, here.model(x).logits)
+
+
+def test_a_run_over_tables_is_resumed(patients: Experiment, tmp_path: Path) -> None:
+    whole = Deployment(tmp_path / "whole", patients).serve()
+    deployment = Deployment(tmp_path / "federation", patients)
+
+    def stop(request: Any, reply: Any) -> Any:
+        if request.metadata.message_type == "train" and request.metadata.group_id == "1":
+            raise KeyboardInterrupt
+        return reply
+
+    deployment.grid.intercept = stop
+    with pytest.raises(KeyboardInterrupt):
+        deployment.serve()
+    deployment.grid.intercept = lambda request, reply: reply
+    resumed = deployment.serve(resume=True)
+    for name, tensor in whole.models["global"].items():
+        assert torch.equal(tensor, resumed.models["global"][name]), name
+
+
+def columns(**changes: Any) -> list[dict[str, Any]]:
+    """Return plausible counts of six columns with 48 rows, of which the first is changed."""
+    numeric = {"number": 48, "missing": 0, "mean": 1.0, "squares": 2.0}
+    return [{**numeric, **changes}, *[numeric] * 5]
+
+
+HOSTILE = {
+    "too few columns": columns()[:5],
+    "no columns": [],
+    "more values than rows": columns(number=49),
+    "a negative count": columns(number=-1),
+    "an infinite mean": columns(mean=float("inf")),
+    "undefined squares": columns(squares=float("nan")),
+    "negative squares": columns(squares=-1.0),
+    "counts that do not sum up": columns(counts={"a": 47}),
+    "an empty category": columns(counts={"a": 48, "b": 0}),
+    "a category without a name": columns(counts={"": 48}),
+    "a long category": columns(counts={"x" * 101: 48}),
+    "an escape sequence": columns(counts={"\x1b[2J": 48}),
+    "a list of counts": columns(counts=[48]),
+    "text": "columns",
+}
+
+
+@pytest.mark.parametrize("reported", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_counts_are_refused(patients: Experiment, tmp_path: Path, reported: object) -> None:
+    deployment = Deployment(tmp_path / "federation", patients)
+    deployment.grid.intercept = edit_description(columns=reported)
+    with pytest.raises(RunError, match=r"must report for each|description is malformed"):
+        deployment.serve()
+
+
+def edit_table(site: int, change: Callable[[str], str]) -> Callable[[Deployment], None]:
+    def edit(deployment: Deployment) -> None:
+        for path in table_of(deployment, site).parent.iterdir():
+            path.write_text(change(path.read_text()))
+
+    return edit
+
+
+def use_array(deployment: Deployment) -> None:
+    path = deployment.folder / "site-1" / "site.toml"
+    path.write_text(path.read_text().replace('"tables"', '"data.npz"'))
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (edit_table(1, lambda text: text.replace(",a,", ",7,")), "site.toml, data or inst"),
+        (edit_table(1, lambda text: text.replace("crp", "lactate")), "lacks the column 'crp'"),
+        (use_array, "site.toml, data or installation is wrong"),
+    ],
+)
+def test_a_site_whose_table_does_not_fit_is_refused(
+    patients: Experiment, tmp_path: Path, edit: Callable[[Deployment], None], message: str
+) -> None:
+    deployment = Deployment(tmp_path / "federation", patients)
+    edit(deployment)
+    with pytest.raises(RunError, match=message):
+        deployment.serve()
+
+
+def test_a_column_of_numbers_at_one_site_only_is_named(
+    patients: Experiment, tmp_path: Path
+) -> None:
+    deployment = Deployment(tmp_path / "federation", patients)
+    for path in table_of(deployment, 3).parent.iterdir():
+        header, *rows = path.read_text().splitlines()
+        k = header.split(",").index("blood")
+        cells = [row.split(",") for row in rows]
+        changed = [",".join([*row[:k], "1", *row[k + 1 :]]) for row in cells]
+        path.write_text("\n".join([header, *changed, ""]))
+    with pytest.raises(
+        InputError, match=r"'blood' has numbers at some parties .*categorical=blood"
+    ):
+        deployment.serve()
+
+
+def test_a_test_set_at_the_server_is_refused(patients: Experiment, tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path / "federation", patients)
+    np.savez(tmp_path / "test.npz", x=np.zeros((4, 6)), y=np.arange(4) % 2)
+    with pytest.raises(InputError, match="remove --test"):
+        deployment.serve(test=str(tmp_path / "test.npz"))
+
+
+def test_a_site_checks_the_encoding_of_the_server(patients: Experiment, tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path / "federation", patients)
+    site = read_site(deployment.folder / "site-1" / "site.toml", patients)[1]
+    assert site.table is not None
+    assert site.table.table is not None
+    encoding = unlearned_encoding(site.table.table[:-1]).to_record()
+    with pytest.raises(RefusedError, match=r"its columns differ: .* 'blood'"):
+        with_columns(patients, site, ColumnOrder(encoding=encoding))
+    encoding = unlearned_encoding(site.table.table).to_record()
+    encoding.columns[0].std = 0.0
+    with pytest.raises(InputError, match="column 'age' must have"):
+        with_columns(patients, site, ColumnOrder(encoding=encoding))
+    assert site.sha256() == with_columns(patients, site, ColumnOrder()).sha256()
