@@ -44,12 +44,8 @@ class Replica:
     @torch.no_grad()
     def load(self, params: Params) -> None:
         """Copy `params` into the module, and undo all other changes since it was built."""
-        if self.is_fixed and not self._buffers:
-            buffer = tree.flat_buffer(self._params)
-            source = None if buffer is None else tree.matching_buffer(self._params, buffer, params)
-            if buffer is not None and source is not None:
-                buffer.copy_(source)
-                return
+        if self.is_fixed and tree.load_all({**self._params, **self._buffers}, params):
+            return
         tree.restore_hidden_state(self.module, self.hidden_state)
         tree.load(self.module, params)
 

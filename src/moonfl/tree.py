@@ -106,6 +106,21 @@ def build_module(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 @torch.no_grad()
+def load_all(tensors: Params, params: Params) -> bool:
+    """Copy `params` into tensors of the same names in one operation.
+
+    Return False, without copying, if a shape or dtype differs, or a value is not on the CPU.
+    """
+    targets = list(tensors.values())
+    values = [params[name] for name in tensors]
+    for target, value in zip(targets, values, strict=True):
+        if value.shape != target.shape or value.dtype is not target.dtype or not value.is_cpu:
+            return False
+    torch._foreach_copy_(targets, values)
+    return True
+
+
+@torch.no_grad()
 def load(model: nn.Module, params: Params) -> nn.Module:
     """Copy `params` into the tensors of the model.
 

@@ -14,9 +14,9 @@ import torch
 from helpers.equality import same
 from helpers.problems import TINY, MemoryRecorder, gaussians, with_algorithm
 from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
-from moonfl.engines import shared_memory
 from moonfl.engines.base import make_engine
 from moonfl.engines.embedded import Embedded
+from moonfl.engines.shared_memory import Channel, Packet, open_channel
 from moonfl.errors import RunError
 from moonfl.federation import run
 from moonfl.runs.site_states import SiteStates
@@ -77,24 +77,25 @@ def unusual_state() -> dict[str, dict[str, torch.Tensor]]:
 def test_unusual_states_survive_disk_and_shared_memory(tmp_path: Path) -> None:
     save(tmp_path / "unusual", unusual_state())
     assert same(load(tmp_path / "unusual"), unusual_state())
-    ours, theirs = shared_memory.open_channel()
+    ours, theirs = map(Channel, open_channel())
     for text in ("hello", "long" * 100_000):
-        shared_memory.send(ours, text, unusual_state())
-        message, tensors = shared_memory.receive(theirs)
+        ours.send(text, unusual_state())
+        message, tensors = theirs.receive()
         assert message == text
         assert same(tensors, unusual_state())
-        shared_memory.send(ours, text, {})
-        assert shared_memory.receive(theirs) == (text, {})
+        ours.send(text, {})
+        assert theirs.receive() == (text, {})
 
 
 def test_a_process_that_dies_in_the_middle_of_a_message() -> None:
-    ours, theirs = shared_memory.open_channel()
-    ours.send(pickle.dumps(shared_memory.Packet("hello", tensors=64)))  # without a descriptor
+    ours, connection = open_channel()
+    theirs = Channel(connection)
+    ours.send(pickle.dumps(Packet("hello", tensors=64)))  # without a descriptor
     with pytest.raises(EOFError, match="in the middle"):
-        shared_memory.receive(theirs)
+        theirs.receive()
     ours.close()
     with pytest.raises(EOFError):
-        shared_memory.receive(theirs)
+        theirs.receive()
 
 
 def test_a_state_that_cannot_be_written_gets_a_clear_message() -> None:

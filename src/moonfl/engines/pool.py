@@ -23,7 +23,6 @@ import multiprocessing
 import os
 import pickle
 import select
-import socket
 import warnings
 from collections import Counter, deque
 from collections.abc import Generator, Sequence
@@ -39,7 +38,7 @@ from ..runs.states import States
 from ..task import EVALUATION_BATCH, Task
 from ..tree import add_prefix, num_bytes
 from ..types import Params, Server, State, Update
-from . import shared_memory
+from .shared_memory import Channel, open_channel
 from .worker import (
     Assignment,
     Common,
@@ -65,7 +64,7 @@ class WorkerProcess:
     """A worker as the parent sees it."""
 
     process: BaseProcess
-    channel: socket.socket
+    channel: Channel
     jobs: "deque[Job]" = field(default_factory=deque)  # the worker is doing the first one
     samples: int = 0  # that these jobs process
 
@@ -162,7 +161,7 @@ class Pool:
                 self._hand_out(waiting, limit)
                 for worker in _wait_for_answers(self.workers):
                     try:
-                        answer, tensors = shared_memory.receive(worker.channel)
+                        answer, tensors = worker.channel.receive()
                     except (EOFError, OSError):
                         waiting.extendleft(reversed(worker.jobs))
                         tries[worker.jobs[0]] += 1
@@ -217,12 +216,12 @@ class Pool:
     def _send(self, worker: WorkerProcess, message: Common | Assignment, tensors: State) -> None:
         """Send a message; if the worker is dead, waiting for its answer will show it."""
         with contextlib.suppress(ConnectionError):
-            shared_memory.send(worker.channel, message, tensors)
+            worker.channel.send(message, tensors)
 
-    def _send_task(self, channel: socket.socket) -> None:
+    def _send_task(self, channel: Channel) -> None:
         """Send the experiment and the task to a worker that is not forked."""
         try:
-            shared_memory.send(channel, (self.exp, self.task), {})
+            channel.send((self.exp, self.task), {})
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(
                 f"workers={self.size} with an accelerator start new processes, to which the model "
@@ -253,7 +252,8 @@ class Pool:
         return self._start_worker()
 
     def _start_worker(self) -> WorkerProcess:
-        ours, theirs = shared_memory.open_channel()
+        connection, theirs = open_channel()
+        ours = Channel(connection)
         inherited = [worker.channel for worker in self.workers] + [ours]
         process: BaseProcess
         if self.start_method == "fork":

@@ -3,6 +3,7 @@
 A packet on a Unix socket carries a message. If tensors belong to it, a file descriptor of memory
 with their values and their layout comes with the packet. The memory has no name, so nothing is left
 behind when a process dies. The tensors of each label arrive in one buffer (tree.py, `flat_buffer`).
+Every packet also says how many packets its sender has read, so that their memory can be reused.
 """
 
 import ctypes
@@ -10,6 +11,7 @@ import functools
 import os
 import pickle
 import socket
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ from ..tree import aligned, contiguous_stride
 from ..types import State
 
 MAX_PACKET = 2**14  # bytes; a longer message goes through the memory
+MAX_FREE = 2**25  # bytes of memory that a Channel keeps for its next packets
 LARGEST_TRANSFER = 2**30  # bytes per system call; Linux transfers at most 2 GiB
 
 
@@ -49,58 +52,113 @@ class Packet(NamedTuple):
     tensors: int = 0
     layout: int = 0
     long_message: int = 0
+    read: int = 0  # packets of the other end that the sender has read
+
+
+class Memory(NamedTuple):
+    """Memory of a packet that was sent."""
+
+    number: int  # of the packet, from 1
+    descriptor: int
+    size: int
+
+
+class Channel:
+    """One end of a connection between two processes.
+
+    Creating memory and returning it to the system takes longer than copying the values. Memory
+    that the other end has read is therefore used for the next packet, up to MAX_FREE bytes of it.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._sent = 0  # packets
+        self._read = 0
+        self._unread: deque[Memory] = deque()  # in the order of the packets
+        self._free: list[Memory] = []
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket, for `select.poll`."""
+        return self.connection.fileno()
+
+    def close(self) -> None:
+        """Close the connection and release its memory."""
+        self.connection.close()
+        for memory in (*self._unread, *self._free):
+            os.close(memory.descriptor)
+        self._unread.clear()
+        self._free.clear()
+
+    def send(self, message: Any, tensors: State) -> None:
+        """Send a message and the tensors that belong to it."""
+        packet = pickle.dumps(Packet(message, read=self._read))
+        self._sent += 1
+        if not tensors and len(packet) <= MAX_PACKET:
+            self.connection.sendall(packet)
+            return
+        layout, spans = _lay_out(tensors)
+        header = _encode_layout(layout)
+        long_message = b""
+        if len(packet) > MAX_PACKET:
+            long_message = pickle.dumps(message)
+            message = None
+        start = sum(layout.blocks)
+        packet = pickle.dumps(Packet(message, start, len(header), len(long_message), self._read))
+        descriptor = self._take_memory(start + len(header) + len(long_message))
+        for offset, span in spans.memory():
+            _write(descriptor, span, offset)
+        _write(descriptor, header + long_message, start)
+        socket.send_fds(self.connection, [packet], [descriptor])
+
+    def receive(self) -> tuple[Any, State]:
+        """Receive what `send` sent. The tensors are copies in memory of this process."""
+        content, descriptors, _, _ = socket.recv_fds(self.connection, 2 * MAX_PACKET, 1)
+        if not content:
+            raise EOFError("the other side ended")
+        packet: Packet = pickle.loads(content)
+        self._read += 1
+        self._release(packet.read)
+        if packet.tensors + packet.layout + packet.long_message == 0:
+            return packet.message, {}
+        if not descriptors:
+            raise EOFError("the other side ended in the middle of a message")
+        try:
+            header = os.pread(descriptors[0], packet.layout, packet.tensors)
+            layout = _decode_layout(header)
+            message = packet.message
+            if packet.long_message > 0:
+                rest = bytearray(packet.long_message)
+                _read(descriptors[0], memoryview(rest), packet.tensors + packet.layout)
+                message = pickle.loads(rest)
+            return message, _read_tensors(descriptors[0], layout)
+        finally:
+            os.close(descriptors[0])
+
+    def _take_memory(self, size: int) -> int:
+        """Return the descriptor of memory for the packet that is being sent."""
+        if self._free:
+            _, descriptor, previous_size = self._free.pop()
+        else:
+            descriptor = os.memfd_create("moonfl")
+            previous_size = 0
+        self._unread.append(Memory(self._sent, descriptor, max(size, previous_size)))
+        return descriptor
+
+    def _release(self, read: int) -> None:
+        """Make the memory of packets available again, up to the packet with the number `read`."""
+        free = sum(memory.size for memory in self._free)
+        while self._unread and self._unread[0].number <= read:
+            memory = self._unread.popleft()
+            if free + memory.size <= MAX_FREE:
+                self._free.append(memory)
+                free += memory.size
+            else:
+                os.close(memory.descriptor)
 
 
 def open_channel() -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a connection; packets arrive whole or not at all."""
+    """Return the sockets of both ends; packets arrive whole or not at all."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-
-def send(channel: socket.socket, message: Any, tensors: State) -> None:
-    """Send a message and the tensors that belong to it."""
-    packet = pickle.dumps(Packet(message))
-    if not tensors and len(packet) <= MAX_PACKET:
-        channel.sendall(packet)
-        return
-    layout, spans = _lay_out(tensors)
-    header = _encode_layout(layout)
-    long_message = b""
-    if len(packet) > MAX_PACKET:
-        long_message = pickle.dumps(message)
-        message = None
-    size = sum(layout.blocks)
-    packet = pickle.dumps(Packet(message, size, len(header), len(long_message)))
-    descriptor = os.memfd_create("moonfl")
-    try:
-        for offset, span in spans.memory():
-            _write(descriptor, span, offset)
-        _write(descriptor, header + long_message, size)
-        socket.send_fds(channel, [packet], [descriptor])
-    finally:
-        os.close(descriptor)
-
-
-def receive(channel: socket.socket) -> tuple[Any, State]:
-    """Receive what `send` sent. The tensors are copies in memory of this process."""
-    content, descriptors, _, _ = socket.recv_fds(channel, 2 * MAX_PACKET, 1)
-    if not content:
-        raise EOFError("the other side ended")
-    packet: Packet = pickle.loads(content)
-    if packet.tensors + packet.layout + packet.long_message == 0:
-        return packet.message, {}
-    if not descriptors:
-        raise EOFError("the other side ended in the middle of a message")
-    try:
-        header = os.pread(descriptors[0], packet.layout, packet.tensors)
-        layout = _decode_layout(header)
-        message = packet.message
-        if packet.long_message > 0:
-            rest = bytearray(packet.long_message)
-            _read(descriptors[0], memoryview(rest), packet.tensors + packet.layout)
-            message = pickle.loads(rest)
-        return message, _read_tensors(descriptors[0], layout)
-    finally:
-        os.close(descriptors[0])
 
 
 def _read_tensors(descriptor: int, layout: Layout) -> State:

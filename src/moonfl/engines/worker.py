@@ -24,7 +24,7 @@ from ..metrics import Counts
 from ..personal import LABEL
 from ..task import Task
 from ..types import Params, Server, State, Update
-from . import shared_memory
+from .shared_memory import Channel
 
 PR_SET_PDEATHSIG = 1  # option of Linux's prctl: the signal that a process gets when its parent dies
 
@@ -193,8 +193,8 @@ class Worker:
 def serve(
     exp: Experiment,
     task: Task,
-    channel: socket.socket,
-    inherited: list[socket.socket],
+    connection: socket.socket,
+    inherited: list[Channel],
     parent: int,
 ) -> None:
     """Run a forked worker process until the parent closes its end of the channel or dies.
@@ -207,16 +207,17 @@ def serve(
         return
     for other in inherited:
         other.close()
-    _do_jobs(exp, task, channel)
+    _do_jobs(exp, task, Channel(connection))
 
 
-def serve_spawned(channel: socket.socket, parent: int) -> None:
+def serve_spawned(connection: socket.socket, parent: int) -> None:
     """Run a worker process that was not forked: it receives the experiment and the task first."""
     prepare_process()
     if os.getppid() != parent:
         return
+    channel = Channel(connection)
     try:
-        (exp, task), _ = shared_memory.receive(channel)
+        (exp, task), _ = channel.receive()
     except (EOFError, ConnectionError):
         return
     _do_jobs(exp, task, channel)
@@ -229,13 +230,13 @@ def prepare_process() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _do_jobs(exp: Experiment, task: Task, channel: socket.socket) -> None:
+def _do_jobs(exp: Experiment, task: Task, channel: Channel) -> None:
     """Do jobs until the channel is closed."""
     torch.set_num_threads(1)
     worker = Worker(exp, task, Workbench(task.build), common={})
     while True:
         try:
-            message, tensors = shared_memory.receive(channel)
+            message, tensors = channel.receive()
         except (EOFError, ConnectionError):
             return
         if isinstance(message, Common):
@@ -243,6 +244,6 @@ def _do_jobs(exp: Experiment, task: Task, channel: socket.socket) -> None:
             continue
         answer, answer_tensors = worker.handle(message, tensors)
         try:
-            shared_memory.send(channel, answer, answer_tensors)
+            channel.send(answer, answer_tensors)
         except ConnectionError:
             return

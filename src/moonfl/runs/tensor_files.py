@@ -5,6 +5,8 @@ header of the file has the labels, the names and an optional note. They are one 
 key, because safetensors writes several keys in random order: equal states are equal files.
 """
 
+import ctypes
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -41,16 +43,41 @@ def write(path: Path, state: State, note: str = "") -> None:
 def to_bytes(path: Path, state: State, note: str = "") -> bytes:
     """Return the content of the tensor file at `path`."""
     names = [(label, name) for label, params in state.items() for name in params]
-    tensors = {}
-    with one_thread():  # those of torch would wait actively, on the cores that workers need
-        for k, (label, name) in enumerate(names):
-            # safetensors refuses tensors that share memory, hence the copy.
-            tensors[str(k)] = state[label][name].clone(memory_format=torch.contiguous_format)
+    tensors = [state[label][name] for label, name in names]
     header = TensorHeader(labels=list(state), names=names, note=note)
+    shapes = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
     try:
-        return safetensors.torch.save(tensors, {KEY: encode(header)})
+        start, order = _file_start(encode(header), shapes)
     except (safetensors.SafetensorError, KeyError) as error:  # KeyError: an unsupported dtype
         raise RunError(f"{path} cannot be written: {error}") from None
+    with one_thread():  # those of torch would wait actively, on the cores that workers need
+        in_order = [tensors[k].detach().contiguous() for k in order]
+    return b"".join([start, *map(_memory, in_order)])
+
+
+@functools.lru_cache(maxsize=16)
+def _file_start(
+    header: str, shapes: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+) -> tuple[bytes, list[int]]:
+    """Return the start of a file, up to the first tensor, and the order of the tensors in it.
+
+    safetensors writes a file of empty memory once for all files with the same names and shapes,
+    because it takes longer to do so than a small party takes to load its model.
+    """
+    tensors = {}
+    for k, (dtype, shape) in enumerate(shapes):
+        tensors[str(k)] = torch.zeros(shape, dtype=dtype)
+    content = safetensors.torch.save(tensors, {KEY: header})
+    stop = 8 + int.from_bytes(content[:8], "little")
+    entries = json.loads(content[8:stop])
+    del entries["__metadata__"]
+    order = sorted(entries, key=lambda k: entries[k]["data_offsets"])
+    return content[:stop], [int(k) for k in order]
+
+
+def _memory(tensor: Tensor) -> memoryview:
+    """Return the memory of a contiguous tensor, which must stay alive."""
+    return memoryview((ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr()))
 
 
 def load(path: Path) -> State:
