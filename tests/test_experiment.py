@@ -63,7 +63,7 @@ def test_another_algorithm_has_its_own_defaults() -> None:
         ("mo=3", "unknown key 'mo'"),
         (
             "alpha=1",
-            "alpha belongs to algorithm=feddyn or fedrs, and this experiment has algorithm=moon",
+            "alpha belongs to algorithm=feddyn or fedrs or perfedavg, and this experiment has",
         ),
         ("server.momentun=0.9", "unknown key 'server.momentun'"),
         ("algorithm=moom", "unknown algorithm 'moom'; did you mean moon"),

@@ -17,6 +17,7 @@ import torch
 from moonfl import run
 from moonfl.algorithms import (
     MOON,
+    Ditto,
     FedAvg,
     FedDecorr,
     FedDyn,
@@ -25,8 +26,10 @@ from moonfl.algorithms import (
     FedNova,
     FedNTD,
     FedProx,
+    FedRep,
     FedRS,
     FedSAM,
+    PerFedAvg,
     QFedAvg,
     Scaffold,
     Solo,
@@ -63,6 +66,10 @@ RUNS = {
     "fedexp": replace(BASE, algorithm=FedExP()),
     "fedadagrad": replace(BASE, server=Adagrad(lr=0.03, beta1=0.5, tau=0.01)),
     "qfedavg": replace(BASE, algorithm=QFedAvg(q=0.5)),
+    "ditto": replace(BASE, algorithm=Ditto(lam=1)),
+    "fedrep": replace(BASE, algorithm=FedRep(head_epochs=3), personal="output"),
+    "perfedavg": replace(BASE, algorithm=PerFedAvg(alpha=0.1), finetune=1),
+    "finetune": replace(BASE, finetune=2),
     "half the parties": replace(BASE, sample_fraction=0.4),
     "no head": replace(BASE, head=False),
 }

@@ -19,7 +19,7 @@ LAYERS = [
         "presets",
         "trained_model",
     },
-    {"local", "personal", "task"},
+    {"local", "party_models", "personal", "task"},
     {"runs"},
     {"engines", "federation"},
     {"api", "bench", "exports", "report", "trackers"},

@@ -22,7 +22,7 @@ from helpers.problems import (
     write_cifar10,
 )
 from moonfl import tree
-from moonfl.algorithms import ALGORITHMS, Algorithm, FedAvg, FedProx
+from moonfl.algorithms import ALGORITHMS, Algorithm, FedAvg, FedProx, has_own_model
 from moonfl.data.npz import write_npz
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError, RunError
@@ -44,6 +44,9 @@ BATCH_NORM = tuple(
     for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 )
 QUICK = Experiment(parties=3, rounds=3, epochs=1, out_dim=16, sample_fraction=0.67)
+SHARING = [  # the methods that take personal tensors
+    name for name, cls in ALGORITHMS.items() if cls.federated and not has_own_model(cls())
+]
 COMPOSED = override(
     PRESETS["digits-moon"].experiment,
     ["algorithm=moon+scaffold", "server=momentum", "rounds=2", "epochs=1", "parties=4"],
@@ -195,7 +198,7 @@ def test_a_method_sees_the_shared_parameters_and_its_own_state() -> None:
     assert float(states.load(0, before=9)["count"]["n"]) == exp.rounds
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if ALGORITHMS[name].federated])
+@pytest.mark.parametrize("name", SHARING)
 def test_every_method_works_with_personal_tensors(name: str) -> None:
     exp = with_algorithm(replace(TINY, personal="batchnorm"), name)
     task = with_personal(gaussians(batch_norm=True), "batchnorm")

@@ -15,7 +15,7 @@ from torch import nn
 
 from . import settings
 from .aggregation import AGGREGATIONS
-from .algorithms import MOON, Algorithm, replaces_aggregation
+from .algorithms import MOON, Algorithm, has_own_model, replaces_aggregation
 from .components import (
     BASES,
     COMPONENTS,
@@ -186,6 +186,19 @@ class Experiment:
         "that matches their whole names; none: the whole model is shared",
         added="0.2",
     )
+    finetune: int | None = setting(
+        None,
+        "a party's model is evaluated after this many epochs on the party's samples; "
+        "none: as it is",
+        added="0.2",
+        low=1,
+    )
+    evaluate_every: int = setting(
+        1,
+        "models are evaluated every so many rounds, and always after the last one",
+        added="0.2",
+        low=1,
+    )
     partition: str = setting(
         "dirichlet",
         "how samples are split among parties: dirichlet, dirichlet-balanced, labels, shards, "
@@ -310,8 +323,7 @@ class Experiment:
             raise InputError(
                 "patience needs validation samples; set validation=SHARE too, for example 0.1"
             )
-        if self.personal is not None:
-            check_pattern("personal", self.personal)
+        self._check_party_models(name)
         if self.algorithm.federated:
             return
         if self.personal is not None:
@@ -378,6 +390,27 @@ class Experiment:
                     f"{key} cannot be combined with {' and '.join(changes)}: {reason}; use "
                     "optimizer=sgd without nesterov and grad_clip, or another method"
                 )
+
+    def _check_party_models(self, name: str) -> None:
+        """Refuse combinations of settings of the parties' models that make no sense."""
+        if self.personal is not None:
+            check_pattern("personal", self.personal)
+        for key, example in self.algorithm.requires.items():
+            if getattr(self, key) is None:
+                raise InputError(f"algorithm={name} needs {key}; set it, as in {key}={example}")
+        if has_own_model(self.algorithm):
+            for key in ("personal", "finetune"):
+                value = getattr(self, key)
+                if value is not None:
+                    raise InputError(
+                        f"algorithm={name} already trains a complete model for each party, got "
+                        f"{key}={value}; remove {key}"
+                    )
+        if self.finetune is not None and not self.algorithm.federated:
+            raise InputError(
+                f"algorithm={name} has no global model, got finetune={self.finetune}; "
+                "remove finetune and choose the length of training with epochs"
+            )
 
     def _check_data(self) -> None:
         """Refuse combinations of data settings that make no sense."""
@@ -473,6 +506,16 @@ class Experiment:
     def has_schedule(self) -> bool:
         """Return True if the learning rate changes from round to round."""
         return self.schedule != Constant() or self.warmup > 0
+
+    @property
+    def has_party_models(self) -> bool:
+        """Return True if each party has a model of its own, which it evaluates by itself."""
+        is_adapted = self.personal is not None or self.finetune is not None
+        return is_adapted or has_own_model(self.algorithm)
+
+    def is_evaluated(self, t: int) -> bool:
+        """Return True if models are evaluated after round t, which counts from 0."""
+        return (t + 1) % self.evaluate_every == 0 or t + 1 == self.rounds
 
     def learning_rate(self, t: int) -> float:
         """Return the learning rate of the local optimizer in round t, which counts from 0."""

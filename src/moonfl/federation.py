@@ -41,7 +41,7 @@ def run(
         sampled = sample_parties(exp, t)
         updates = engine.train(server, sampled, t)
         server = aggregate(exp, server, updates)
-        scores = engine.evaluate(server)
+        scores = engine.evaluate(server, t) if exp.is_evaluated(t) else None
         seconds = time.perf_counter() - clock
         record = round_record(t, updates, scores, lr=exp.learning_rate(t), seconds=seconds)
         last = is_finished(exp.rounds, exp.patience, [*recorder.records, record])

@@ -1,6 +1,7 @@
 """The metric by which models of a kind of task are compared: accuracy, RMSE or mAP.
 
-A round record has exactly one of them, so that records say themselves how they are compared.
+The record of a round that was evaluated has exactly one of them, so that records say themselves
+how they are compared.
 Everything that selects, stops, prints or reports goes through a `Measure`.
 This module does not import torch: reports must start fast.
 """
@@ -116,12 +117,17 @@ class Measured(Protocol):
         """Return the mean loss."""
 
 
+def is_evaluated(record: Measured) -> bool:
+    """Return True if models were evaluated after the round of a record (`evaluate_every`)."""
+    return any(getattr(record, measure.key) is not None for measure in MEASURES)
+
+
 def measure_of(record: Measured) -> Measure:
     """Return the measure that a record or a score has."""
     for measure in MEASURES:
         if getattr(record, measure.key) is not None:
             return measure
-    raise ValueError("a record without a measure cannot be built")
+    raise ValueError("a round that was not evaluated has no measure")
 
 
 def value_of(record: RoundRecord) -> float:

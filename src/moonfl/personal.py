@@ -24,7 +24,8 @@ from .experiment import Experiment
 from .models.base import STATISTICS, Model, is_batch_norm
 from .types import Params, Server, State
 
-LABEL = "personal"  # of the personal tensors in a party's state, and of their score
+LABEL = "personal"  # of the personal tensors in a party's state, and of the parties' score
+GLOBAL = "global"  # name of the model that all parties train
 SHARED = "shared"  # name of the incomplete model that the server holds
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from .algorithms import (
     MOON,
     Algorithm,
+    Ditto,
     FedAvg,
     FedDecorr,
     FedDyn,
@@ -13,8 +14,10 @@ from .algorithms import (
     FedNova,
     FedNTD,
     FedProx,
+    FedRep,
     FedRS,
     FedSAM,
+    PerFedAvg,
     QFedAvg,
     Scaffold,
     Solo,
@@ -39,7 +42,7 @@ class Preset:
         exp = self.experiment
         changed = {
             "local term": has_local_term(exp.algorithm),
-            "personal part": exp.personal is not None,
+            "personal part": exp.has_party_models,
             "aggregation": exp.aggregation != "mean" or replaces_aggregation(exp.algorithm),
             "privacy": exp.clip is not None,
             "server optimizer": not isinstance(exp.server, Average),
@@ -139,6 +142,8 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
     centralised = replace(fedavg, parties=1, rounds=300, epochs=1)
     model = fedavg.model if str(fedavg.model).startswith("resnet") else "resnet18"
     fedbn = replace(fedavg, model=model, personal="batchnorm")  # needs a model with BatchNorm
+    fedrep = replace(fedavg, algorithm=FedRep(), personal="output")
+    perfedavg = replace(fedavg, algorithm=PerFedAvg(), finetune=1)
     return {
         "moon": (moon, "MOON with the paper's mu"),
         "fedavg": (fedavg, "FedAvg"),
@@ -160,6 +165,10 @@ def methods(setting: Setting) -> dict[str, tuple[Experiment, str]]:
         "fedbn": (fedbn, "FedBN: BatchNorm stays"),
         "fedper": (replace(fedavg, personal="output"), "FedPer: output layer stays"),
         "lgfedavg": (replace(fedavg, personal="encoder"), "LG-FedAvg: encoder stays"),
+        "ditto": (replace(fedavg, algorithm=Ditto()), "Ditto, lam 0.1"),
+        "fedrep": (fedrep, "FedRep: 10 head epochs"),
+        "perfedavg": (perfedavg, "Per-FedAvg, alpha 0.01"),
+        "finetune": (replace(fedavg, finetune=5), "FedAvg, fine-tuned 5 epochs"),
         "centralised": (centralised, "all data at one party"),
     }
 

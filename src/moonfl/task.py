@@ -171,12 +171,17 @@ class Task:
     def evaluate_party(self, model: nn.Module, party: int) -> dict[str, Counts]:
         """Count the predictions of a party's model on each set of samples that it holds out."""
         chunks = self.chunks(party)
-        tallies = self._evaluate(model, chunks, range(len(chunks)))
+        tallies = self._evaluate(model, chunks, range(len(chunks)), party)
         return self._sum_by_set(chunks, tallies)
 
     @torch.no_grad()
-    def _evaluate(self, model: nn.Module, chunks: list[Chunk], numbers: range) -> list[Counts]:
-        """Count the model's predictions on the chunks with these numbers."""
+    def _evaluate(
+        self, model: nn.Module, chunks: list[Chunk], numbers: range, owner: int | None = None
+    ) -> list[Counts]:
+        """Count the model's predictions on the chunks with these numbers.
+
+        With `owner`, all samples of the test set count as those of this party.
+        """
         model.eval()
         hidden_state = tree.hidden_state_of(model)
         tallies = []
@@ -184,6 +189,8 @@ class Task:
             name, rows = chunks[number]
             owners = self.test_party if name == "test" else None
             party = None if owners is None else owners[rows]
+            if owner is not None and name == "test":
+                party = torch.full((len(rows),), owner)
             examples = self.held_out[name]
             rows = rows.to(self.test.y.device)
             batch = Batch(self.preparation.batch(examples.x, rows), examples.y[rows], rows)
@@ -198,8 +205,8 @@ class Task:
         """Sum the counts of all chunks, by the set they belong to."""
         return self._sum_by_set(self.chunks(), parts)
 
-    def score_parties(self, parties: list[dict[str, Counts]]) -> Score:
-        """Return the score of personal models from the counts of each party, in party order."""
+    def score_parties(self, parties: Sequence[Mapping[str, Counts]]) -> Score:
+        """Return the score of the parties' models from the counts of each, in party order."""
         sets = {name: [part[name] for part in parties if name in part] for name in self.held_out}
         totals = {name: self.objective.total(parts) for name, parts in sets.items() if parts}
         return self.objective.score(**totals)
@@ -375,8 +382,12 @@ def split(exp: Experiment, data: Dataset) -> FederatedData:
 
 
 def with_test_owners(exp: Experiment, data: FederatedData) -> FederatedData:
-    """Share a common test set among the parties if each of them has a personal model."""
-    if exp.personal is None or data.test is None or data.test_party is not None:
+    """Share a common test set among the parties if each of them has its own model."""
+    # SOLO is compared with such models, unless their samples are shifted.
+    is_compared = not exp.algorithm.federated and exp.shift is None
+    if not (exp.has_party_models or is_compared):
+        return data
+    if data.test is None or data.test_party is not None:
         return data
     if not data.parts:  # at a Flower server
         return data
@@ -390,7 +401,7 @@ def shift_parties(exp: Experiment, data: FederatedData) -> FederatedData:
     """Shift the features of each party's samples, before some of them are held out.
 
     Test samples that belong to parties are shifted like theirs; a common test set is not, unless
-    it is shared among personal models.
+    it is shared among the parties' own models.
     """
     if exp.shift is None:
         return data

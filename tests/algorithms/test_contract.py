@@ -16,6 +16,7 @@ from moonfl import settings
 from moonfl.algorithms import (
     ALGORITHMS,
     MOON,
+    Ditto,
     FedDecorr,
     FedExP,
     FedLC,
@@ -23,6 +24,7 @@ from moonfl.algorithms import (
     FedProx,
     FedRS,
     FedSAM,
+    PerFedAvg,
     QFedAvg,
 )
 from moonfl.engines.embedded import Embedded
@@ -149,6 +151,8 @@ NEUTRAL = [
     FedLC(tau=0),
     FedRS(alpha=1),
     FedSAM(rho=0),
+    PerFedAvg(alpha=0),
+    Ditto(lam=3),  # the model that is sent is FedAvg's
     FedExP(epsilon=1e9),
     QFedAvg(q=0),
 ]  # neutral settings

@@ -9,7 +9,7 @@ import pytest
 from helpers.problems import TINY, gaussians, with_algorithm
 from moonfl import tree
 from moonfl.aggregation import AGGREGATIONS
-from moonfl.algorithms import ALGORITHMS, replaces_aggregation
+from moonfl.algorithms import ALGORITHMS, Algorithm, replaces_aggregation
 from moonfl.experiment import Experiment
 from moonfl.federation import aggregate, init_server
 from moonfl.local import Workbench, local_update
@@ -87,6 +87,8 @@ def component_of(name: str) -> str:
     """Return the components of a method as its hooks show them."""
     method = ALGORITHMS[name]()
     names = ["local term"] if has_local_term(method) else []
+    has_phases = type(method).phases is not Algorithm.phases
+    names += ["personal part"] if has_phases or method.requires else []
     names += ["aggregation"] if replaces_aggregation(method) else []
     return ", ".join(names) if names and method.federated else "baseline"
 

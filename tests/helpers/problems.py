@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-from moonfl.algorithms import Algorithm
+from moonfl.algorithms import Algorithm, FedAvg
 from moonfl.components import build_component
 from moonfl.data.augment import Preparation
 from moonfl.data.base import Examples
 from moonfl.engines.embedded import Embedded
-from moonfl.experiment import Experiment
+from moonfl.experiment import Experiment, override
 from moonfl.federation import run
 from moonfl.metrics import Tally
 from moonfl.models.base import Model
@@ -77,6 +77,9 @@ class Quadratics(Task):
     def evaluate_chunks(self, model: nn.Module, numbers: range) -> list[Tally]:
         return [Tally(0.0, [1], [1], [0], {})]
 
+    def evaluate_party(self, model: nn.Module, party: int) -> dict[str, Tally]:
+        return {"test": Tally(0.0, [1], [1], [0], {party: (0, 1)})}
+
 
 def quadratics(curvatures: list[float], centres: list[float], sizes: list[int]) -> Task:
     """Return the task `Quadratics` for curvatures a_i, centres b_i and numbers of samples."""
@@ -126,7 +129,10 @@ def with_algorithm(exp: Experiment, algorithm: str | Algorithm) -> Experiment:
         algorithm = build_component("algorithm", {"name": algorithm})
     if not algorithm.federated:
         exp = replace(exp, rounds=1, sample_fraction=1)
-    return replace(exp, algorithm=algorithm)
+    missing = {key: v for key, v in algorithm.requires.items() if getattr(exp, key) is None}
+    changes = [f"{key}={example}" for key, example in missing.items()]
+    required = override(replace(exp, algorithm=FedAvg()), changes)
+    return replace(required, algorithm=algorithm)
 
 
 def make_party(**changes: Any) -> Party:

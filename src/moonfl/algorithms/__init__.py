@@ -2,6 +2,7 @@
 
 from .base import Algorithm
 from .composed import Composed, compose, has_own_model, part_key, replaces_aggregation
+from .ditto import Ditto
 from .fedavg import FedAvg
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
@@ -10,9 +11,11 @@ from .fedlc import FedLC
 from .fednova import FedNova
 from .fedntd import FedNTD
 from .fedprox import FedProx
+from .fedrep import FedRep
 from .fedrs import FedRS
 from .fedsam import FedSAM
 from .moon import MOON
+from .perfedavg import PerFedAvg
 from .qfedavg import QFedAvg
 from .scaffold import Scaffold
 from .solo import Solo
@@ -23,6 +26,7 @@ __all__ = [
     "MOON",
     "Algorithm",
     "Composed",
+    "Ditto",
     "FedAvg",
     "FedDecorr",
     "FedDyn",
@@ -32,7 +36,9 @@ __all__ = [
     "FedNova",
     "FedProx",
     "FedRS",
+    "FedRep",
     "FedSAM",
+    "PerFedAvg",
     "QFedAvg",
     "Scaffold",
     "Solo",

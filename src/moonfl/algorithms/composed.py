@@ -196,6 +196,12 @@ def check_parts(parts: tuple[Algorithm, ...]) -> None:
             f"{' and '.join(owning)} cannot be composed: each trains a model of the party's own, "
             "and only one can be evaluated; keep one of them"
         )
+    partial = [part.label for part in parts if "personal" in part.requires]
+    if owning and partial:
+        raise InputError(
+            f"{owning[0]} and {partial[0]} cannot be composed: {owning[0]} trains a complete model "
+            f"for each party, and {partial[0]} a part of it; keep one of them"
+        )
     aggregating = [part.label for part in parts if replaces_aggregation(part)]
     if len(aggregating) > 1:
         raise InputError(

@@ -4,6 +4,7 @@ A new method is a file next to this one and an entry here, before SOLO.
 """
 
 from .base import Algorithm
+from .ditto import Ditto
 from .fedavg import FedAvg
 from .feddecorr import FedDecorr
 from .feddyn import FedDyn
@@ -12,9 +13,11 @@ from .fedlc import FedLC
 from .fednova import FedNova
 from .fedntd import FedNTD
 from .fedprox import FedProx
+from .fedrep import FedRep
 from .fedrs import FedRS
 from .fedsam import FedSAM
 from .moon import MOON
+from .perfedavg import PerFedAvg
 from .qfedavg import QFedAvg
 from .scaffold import Scaffold
 from .solo import Solo
@@ -33,5 +36,8 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedsam": FedSAM,
     "fedexp": FedExP,
     "qfedavg": QFedAvg,
+    "ditto": Ditto,
+    "fedrep": FedRep,
+    "perfedavg": PerFedAvg,
     "solo": Solo,
 }

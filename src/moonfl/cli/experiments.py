@@ -79,6 +79,8 @@ def describe(exp: Experiment) -> str:
     method = f"{algorithm}, server {component_name(exp.server)}"
     if exp.personal is not None:
         method += f", personal {exp.personal}"
+    if exp.finetune is not None:
+        method += f", evaluated after {exp.finetune} epochs of fine-tuning"
     return (
         f"{method}, on {exp.dataset} with {exp.model}\n"
         f"{describe_training(exp)}"

@@ -7,7 +7,7 @@ from types import TracebackType
 from tqdm import tqdm
 
 from ..errors import notify
-from ..measures import measure_of
+from ..measures import is_evaluated, measure_of
 from ..runs.schema import RoundRecord
 
 ANALYSIS = "analysing the final model"  # takes a few seconds
@@ -59,11 +59,11 @@ class Progress:
             self.bar.set_description_str(ANALYSIS)
 
     def _show(self, record: RoundRecord) -> None:
-        measure = measure_of(record)
-        value = f"{measure.name} {measure.text(measure.value(record))}{absence_mark(record)}"
+        loss = f"loss {record.loss:.3f}  " if is_evaluated(record) else ""
+        value = self._value(record)
         if self.bar is None:
             notify(
-                f"round {record.round}/{self.rounds}  {value}  loss {record.loss:.3f}  "
+                f"round {record.round}/{self.rounds}  {value}  {loss}"
                 f"{self._rate(record)}{record.seconds:.1f} s"
             )
             return
@@ -71,6 +71,13 @@ class Progress:
             self.bar.initial = self.bar.n = record.round - 1
         self.bar.set_postfix_str(f"{self._rate(record)}{value}", refresh=False)
         self.bar.update()
+
+    def _value(self, record: RoundRecord) -> str:
+        """Return the measure of a round, or that it was not evaluated."""
+        if not is_evaluated(record):
+            return "not evaluated"
+        measure = measure_of(record)
+        return f"{measure.name} {measure.text(measure.value(record))}{absence_mark(record)}"
 
     def _rate(self, record: RoundRecord) -> str:
         """Return the learning rate of a round, if it is to be shown and was recorded."""

@@ -27,8 +27,11 @@ class Engine(Protocol):
     def train(self, server: Server, parties: list[int], t: int) -> list[Update]:
         """Train these parties in round `t` and return their updates in the same order."""
 
-    def evaluate(self, server: Server) -> dict[str, Score]:
-        """Evaluate every model that the algorithm deploys and return the scores by name."""
+    def evaluate(self, server: Server, t: int) -> dict[str, Score]:
+        """Evaluate the models after round `t` and return the scores by name.
+
+        These are the models that the algorithm deploys, or those of the parties.
+        """
 
     def close(self) -> None:
         """Release processes and temporary files."""

@@ -3,7 +3,7 @@
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..metrics import Score
-from ..personal import LABEL
+from ..party_models import evaluate_party, own_tensors, score_party_models
 from ..runs.states import States
 from ..seeds import one_thread
 from ..task import Task
@@ -33,13 +33,13 @@ class Embedded:
             updates.append(self.states.store_update(update))
         return updates
 
-    def evaluate(self, server: Server) -> dict[str, Score]:
+    def evaluate(self, server: Server, t: int) -> dict[str, Score]:
         """Evaluate every model that the algorithm deploys and return the scores by name.
 
-        Personal models are evaluated by party and have one score.
+        The parties' own models are evaluated by party and have one score.
         """
-        if self.task.personal:
-            return {LABEL: self._evaluate_parties(server)}
+        if self.exp.has_party_models:
+            return self._evaluate_parties(server, t)
         scores = {}
         all_chunks = range(len(self.task.chunks()))
         for name, params in self.exp.algorithm.deployed(server).items():
@@ -50,18 +50,19 @@ class Embedded:
                 scores[name] = self.task.score(tallies)
         return scores
 
-    def _evaluate_parties(self, server: Server) -> Score:
+    def _evaluate_parties(self, server: Server, t: int) -> dict[str, Score]:
         """Evaluate the model of each party on the samples that it holds out."""
         shared = {**server.params, **server.buffers}
         tallies = []
         for i in range(len(self.task.parties)):
             state = self.states.load(i, before=self.exp.rounds)
-            personal = self.task.personal_part(state, self.exp.seed)
+            own = own_tensors(self.exp, self.task, state)
             with one_thread():
-                self.bench.clear()
-                model = self.bench.module({**shared, **personal})
-                tallies.append(self.task.evaluate_party(model, i))
-        return self.task.score_parties(tallies)
+                counts = evaluate_party(
+                    self.exp, self.task, self.bench, shared, own=own, party=i, t=t
+                )
+            tallies.append(counts)
+        return score_party_models(self.task, tallies)
 
     def close(self) -> None:
         """Remove temporary files."""

@@ -33,6 +33,7 @@ from typing import Any, Literal
 from ..errors import InputError, RunError, notify
 from ..experiment import Experiment
 from ..metrics import Counts, Score
+from ..party_models import PartyTallies, own_tensors, score_party_models
 from ..personal import LABEL
 from ..runs.states import States
 from ..task import EVALUATION_BATCH, Task
@@ -103,14 +104,14 @@ class Pool:
                 updates[job.party] = self.states.store_update(update)
         return [updates[i] for i in parties]
 
-    def evaluate(self, server: Server) -> dict[str, Score]:
+    def evaluate(self, server: Server, t: int) -> dict[str, Score]:
         """Evaluate every model that the algorithm deploys and return the scores by name.
 
-        The held-out samples are divided between the workers. Personal models are evaluated by
-        party and have one score.
+        The held-out samples are divided between the workers. The parties' own models are evaluated
+        by party and have one score.
         """
-        if self.task.personal:
-            return {LABEL: self._evaluate_parties(server)}
+        if self.exp.has_party_models:
+            return self._evaluate_parties(server, t)
         models = self.exp.algorithm.deployed(server)
         return {name: self._evaluate(params) for name, params in models.items()}
 
@@ -137,15 +138,15 @@ class Pool:
         in_order = [tallies[job.start] for job in jobs]
         return self.task.score(list(itertools.chain.from_iterable(in_order)))
 
-    def _evaluate_parties(self, server: Server) -> Score:
+    def _evaluate_parties(self, server: Server, t: int) -> dict[str, Score]:
         """Evaluate the model of each party on the samples that it holds out."""
-        jobs = [EvaluatePartyJob(i) for i in range(len(self.task.parties))]
+        jobs = [EvaluatePartyJob(i, t) for i in range(len(self.task.parties))]
         shared = {**server.params, **server.buffers}
-        tallies: dict[int, dict[str, Counts]] = {}
+        tallies: dict[int, PartyTallies] = {}
         with contextlib.closing(self._run(jobs, {"model": shared})) as answers:
             for job, answer, _ in answers:
                 tallies[job.party] = answer.tallies
-        return self.task.score_parties([tallies[job.party] for job in jobs])
+        return score_party_models(self.task, [tallies[job.party] for job in jobs])
 
     def _run(
         self, jobs: Sequence[Job], common: State
@@ -197,15 +198,16 @@ class Pool:
         if isinstance(job, TrainJob):
             return self.exp.epochs * len(self.task.parties[job.party].y)
         if isinstance(job, EvaluatePartyJob):
-            return EVALUATION_BATCH * len(self.task.chunks(job.party))
+            training = (self.exp.finetune or 0) * len(self.task.parties[job.party].y)
+            return training + EVALUATION_BATCH * len(self.task.chunks(job.party))
         return EVALUATION_BATCH * (job.stop - job.start)
 
     def _assign(self, worker: WorkerProcess, job: Job) -> None:
         """Give a job to a worker, together with what it needs of the party's state."""
         if isinstance(job, EvaluatePartyJob):
             state = self.states.load(job.party, before=self.exp.rounds)
-            personal = self.task.personal_part(state, self.exp.seed)
-            self._send(worker, Assignment(job), {LABEL: personal})
+            own = own_tensors(self.exp, self.task, state)
+            self._send(worker, Assignment(job), {LABEL: own})
             return
         state = None
         if isinstance(job, TrainJob):

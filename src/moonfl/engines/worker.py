@@ -21,6 +21,7 @@ from ..errors import InputError, RunError
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..metrics import Counts
+from ..party_models import PartyTallies, evaluate_party
 from ..personal import LABEL
 from ..task import Task
 from ..types import Params, Server, State, Update
@@ -55,10 +56,11 @@ class EvaluateJob:
 class EvaluatePartyJob:
     """Evaluate the model of one party on the samples that it holds out.
 
-    Its tensors are the personal ones; the others are common.
+    Its tensors are those of the party's own; the others are common.
     """
 
     party: int
+    round: int
 
     def __str__(self) -> str:
         return f"evaluating party {self.party}"
@@ -93,9 +95,9 @@ class Evaluated(NamedTuple):
 
 
 class EvaluatedParty(NamedTuple):
-    """Worker to parent: the answer to an EvaluatePartyJob, one tally per held-out set."""
+    """Worker to parent: the answer to an EvaluatePartyJob."""
 
-    tallies: dict[str, Counts]
+    tallies: PartyTallies
 
 
 class Failure(NamedTuple):
@@ -183,11 +185,18 @@ class Worker:
         model = self.bench.module(self.common["model"])
         return Evaluated(self.task.evaluate_chunks(model, range(job.start, job.stop)))
 
-    def evaluate_party(self, job: EvaluatePartyJob, personal: Params) -> EvaluatedParty:
+    def evaluate_party(self, job: EvaluatePartyJob, own: Params) -> EvaluatedParty:
         """Evaluate the model of a party."""
-        self.bench.clear()
-        model = self.bench.module({**self.common["model"], **personal})
-        return EvaluatedParty(self.task.evaluate_party(model, job.party))
+        tallies = evaluate_party(
+            self.exp,
+            self.task,
+            self.bench,
+            self.common["model"],
+            own=own,
+            party=job.party,
+            t=job.round,
+        )
+        return EvaluatedParty(tallies)
 
 
 def serve(

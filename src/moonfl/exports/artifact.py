@@ -6,7 +6,7 @@ from importlib import metadata
 import torch
 
 from ..experiment import CUSTOM_MODEL, Experiment
-from ..measures import measure_of
+from ..measures import is_evaluated, measure_of
 from ..report.tables import markdown_text
 from ..runs.schema import RoundRecord
 from ..trained_model import Blueprint, describe
@@ -31,6 +31,8 @@ class Artifact:
     @property
     def title(self) -> str:
         """Describe the model, as in "the global model after round 3 of 10, accuracy 81.2 %"."""
+        if not is_evaluated(self.record):
+            return f"{self._owner()} model after {self._round()}, not evaluated"
         measure = measure_of(self.record)
         value = f"{measure.name} {measure.text(self._value())}"
         absent = ", ".join(self.record.absent or {})
@@ -38,12 +40,14 @@ class Artifact:
         return f"{self._owner()} model after {self._round()}, {value}{mark}"
 
     def _value(self) -> float:
-        """Return the measure of this model; a personal one has its party's held-out samples."""
+        """Return the measure of this model; that of a party has its party's held-out samples."""
         measure = measure_of(self.record)
         party = self.name.removeprefix("party")
         sites = self.record.sites or {}
-        if self.experiment.personal is not None and party in sites:
+        if self.experiment.has_party_models and party in sites:
             return measure.from_sums([sites[party]])
+        if self.record.global_score is not None:
+            return self.record.global_score
         return measure.model_value(self.record, self.name)
 
     def _owner(self) -> str:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import tree
+from ..algorithms import has_own_model
 from ..data.base import Dataset
 from ..data.datasets import load, preparation_of
 from ..data.encoding import Encoding, from_record, recode
@@ -14,15 +15,15 @@ from ..data.images import Images
 from ..data.locations import directory
 from ..errors import InputError, notify
 from ..experiment import CUSTOM_MODEL, Experiment
-from ..personal import LABEL, SHARED, deployed
+from ..personal import GLOBAL, LABEL, SHARED, deployed, method_state
 from ..runs import checkpoint
 from ..runs.checkpoint import Checkpoint
 from ..runs.directory import read_experiment, read_partition, read_rounds
 from ..runs.index import BEST, CHECKPOINT, PARTITION, check_run
-from ..runs.recorder import GLOBAL, Result
+from ..runs.recorder import Result
 from ..runs.schema import PartitionRecord, RoundRecord, SiteRecord
 from ..runs.stopping import selected_round
-from ..runs.tensor_files import StoredParams
+from ..runs.tensor_files import stored_state
 from ..task import make_builder
 from ..trained_model import SAMPLES, Blueprint
 from ..types import Params, State
@@ -60,7 +61,7 @@ def from_directory(
     records = read_rounds(run, saved.rounds)
     models: State
     if best:
-        _check_best(exp)
+        _check_best(exp, party)
         selected = None if saved.selected is None else deployed(exp, saved.selected)
         models, record = _best_models(records, selected)
         _notify_if_best_differs(run)
@@ -81,7 +82,7 @@ def from_result(result: Result, party: int | None, best: bool) -> Artifact:
     """Return a model from the result of a run."""
     models: State
     if best:
-        _check_best(result.experiment)
+        _check_best(result.experiment, party)
         models, record = _best_models(result.rounds, result.chosen_models)
     else:
         models, record = result.models, result.rounds[-1]
@@ -97,31 +98,40 @@ def from_result(result: Result, party: int | None, best: bool) -> Artifact:
 
 
 def _saved_models(exp: Experiment, saved: Checkpoint) -> State:
-    """Return the models of a checkpoint; personal tensors are read when they are needed."""
+    """Return the models of a checkpoint; tensors of the parties are read when they are needed."""
     models = deployed(exp, saved.server)
-    if exp.personal is None:
+    if not exp.has_party_models:
         return models
+    sent = {**saved.server.params, **saved.server.buffers}
     complete = {}
-    for i, state in saved.parties.items():
-        if state.path is not None:  # otherwise it is at a Flower site
-            personal = StoredParams(state.path, LABEL)
-            complete[f"party{i}"] = _join(models[SHARED], personal)
-    return complete or models
+    for i, file in saved.parties.items():
+        if file.path is not None:  # otherwise it is at a Flower site
+            state = stored_state(file.path)
+            own = state.get(LABEL) or exp.algorithm.own_model(method_state(state))
+            if own:
+                complete[f"party{i}"] = _join(sent, own)
+    if SHARED in models:
+        return complete or models
+    return {**models, **complete}
 
 
-def _join(shared: Params, personal: Params) -> Params:
-    """Return the shared and the personal tensors of a model as one."""
-    return tree.Lazy(
-        [*shared, *personal], lambda name: (personal if name in personal else shared)[name]
-    )
+def _join(sent: Params, own: Params) -> Params:
+    """Return the tensors that the server holds and those of a party as one model."""
+    names = dict.fromkeys([*sent, *own])
+    return tree.Lazy(list(names), lambda name: (own if name in own else sent)[name])
 
 
-def _check_best(exp: Experiment) -> None:
-    """Refuse the selected round of personal models: only their newest states are stored."""
+def _check_best(exp: Experiment, party: int | None) -> None:
+    """Refuse the selected round of a party's model: only the newest states are stored."""
     if exp.personal is not None:
         raise InputError(
             f"--best (best=True) is not available with personal={exp.personal}: of the personal "
             "tensors only those of the last round are stored; omit it"
+        )
+    if has_own_model(exp.algorithm) and party is not None:
+        raise InputError(
+            "--best (best=True) is not available for the model of a party: only that of the last "
+            "round is stored; omit one of --best and --party"
         )
 
 
@@ -154,15 +164,15 @@ def _model_name(models: State, party: int | None) -> str:
             "the sites of this run keep a part of the model, which is not in the run directory; "
             "there is no complete model to export"
         )
-    if GLOBAL in models:
-        if party is not None:
-            raise InputError(
-                f"this run has only a global model, got party {party}; omit --party (party=)"
-            )
+    if GLOBAL in models and party is None:
         return GLOBAL
+    if models.keys() == {GLOBAL}:
+        raise InputError(
+            f"this run has only a global model, got party {party}; omit --party (party=)"
+        )
     name = f"party{party}"
     if name not in models:
-        numbers = sorted(int(model.removeprefix("party")) for model in models)
+        numbers = sorted(int(model.removeprefix("party")) for model in models if model != GLOBAL)
         allowed = ", ".join(map(str, numbers))
         requested = "none" if party is None else party
         raise InputError(

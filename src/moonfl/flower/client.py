@@ -24,6 +24,8 @@ from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..models.base import standardises
 from ..numerics import standard_settings
+from ..party_models import evaluate_party, own_tensors
+from ..personal import GLOBAL, LABEL
 from ..runs import schema
 from ..runs.directory import versions
 from ..runs.site_states import SiteStates
@@ -175,20 +177,28 @@ def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
 def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     """Evaluate a model on the site's test and validation samples, and return the counts.
 
-    Its personal tensors are those of the last round that the server accepted.
+    The party's own tensors are those of the last round that the server accepted.
     """
     task = site.task
     expected = blank_server(exp, task)
     like = {**expected.params, **expected.buffers}
     request, params = read_evaluate_request(content, site.party, like)
-    state = None
-    if task.personal:
-        state = site.states(request.run).load(site.party, request.accepted)
-    personal = task.personal_part(state, exp.seed)
+    workbench = Workbench(task.build)
+    if not exp.has_party_models:
+        with one_thread():
+            model = workbench.module(params)
+            tallies = task.tallies(task.evaluate_chunks(model, range(len(task.chunks()))))
+        counts = {name: to_counts(tally) for name, tally in tallies.items()}
+        return pack(EvaluationHeader(party=site.party, **counts))
+    state = site.states(request.run).load(site.party, request.accepted)
+    own = own_tensors(exp, task, state)
     with one_thread():
-        model = Workbench(task.build).module({**params, **personal})
-        tallies = task.tallies(task.evaluate_chunks(model, range(len(task.chunks()))))
-    counts = {name: to_counts(tally) for name, tally in tallies.items()}
+        by_model = evaluate_party(
+            exp, task, workbench, params, own=own, party=site.party, t=request.round
+        )
+    counts = {name: to_counts(tally) for name, tally in by_model[LABEL].items()}
+    for name, tally in by_model.get(GLOBAL, {}).items():
+        counts[f"global_{name}"] = to_counts(tally)
     return pack(EvaluationHeader(party=site.party, **counts))
 
 

@@ -25,7 +25,7 @@ from ..engines.embedded import Embedded
 from ..errors import DivergenceError, RunError, notify
 from ..experiment import Experiment
 from ..metrics import Counts, Score
-from ..personal import LABEL
+from ..personal import GLOBAL, LABEL
 from ..runs.site_states import SiteStates
 from ..runs.states import States
 from ..task import Task
@@ -159,34 +159,47 @@ class SiteEngine:
         except RefusedError as error:
             return missing_update(request.party, str(error))
 
-    def evaluate(self, server: Server) -> dict[str, Score]:
+    def evaluate(self, server: Server, t: int) -> dict[str, Score]:
         """Evaluate on the server's test set if it has one, otherwise at the sites.
 
         Validation samples are always at the sites of a deployment.
         """
         scores: dict[str, Score] = {}
         if len(self.task.test.y) > 0:
-            scores = self.central.evaluate(server)
+            scores = self.central.evaluate(server, t)
         sets = [] if scores else ["test"]
         if self.exp.validation is not None and self.task.validation is None:
             sets.append("validation")
         if not sets:
             return scores
+        if self.exp.has_party_models:
+            return self._evaluate_parties(server, sets, t)
         sizes = self._held_out_sizes(sets)
         self.absent = {}
         evaluators = self._evaluators(sizes, sets)
-        for name, model in self._models(server).items():
-            tallies = self._evaluate_model(model, sizes, evaluators, sets)
+        for name, model in self.exp.algorithm.deployed(server).items():
+            tallies = self._evaluate_model(model, sizes, evaluators, sets, t)
             parts = {key: self._score(key, tallies[key], sizes) for key in sets}
             test = parts.get("test") or scores[name]
             scores[name] = test._replace(validation=parts.get("validation"))
         return scores
 
-    def _models(self, server: Server) -> dict[str, Params]:
-        """Return the models that the sites evaluate; each site adds its personal tensors."""
-        if self.task.personal:
-            return {LABEL: {**server.params, **server.buffers}}
-        return self.exp.algorithm.deployed(server)
+    def _evaluate_parties(self, server: Server, sets: list[str], t: int) -> dict[str, Score]:
+        """Let each site evaluate its own model, and the global one if it is complete."""
+        prefixes = {LABEL: ""} if self.task.personal else {LABEL: "", GLOBAL: "global_"}
+        counted = [f"{prefix}{name}" for prefix in prefixes.values() for name in sets]
+        sizes = self._held_out_sizes(counted)
+        self.absent = {}
+        evaluators = self._evaluators(sizes, counted)
+        model = {**server.params, **server.buffers}
+        tallies = self._evaluate_model(model, sizes, evaluators, counted, t)
+        scores = {}
+        for name, prefix in prefixes.items():
+            test, *validation = [
+                self._score(f"{prefix}{key}", tallies[f"{prefix}{key}"], sizes) for key in sets
+            ]
+            scores[name] = test._replace(validation=validation[0] if validation else None)
+        return scores
 
     def _score(self, name: str, tally: Counts, sizes: Sizes) -> Score:
         """Return the score on one evaluation set, with the parties that it lacks."""
@@ -222,7 +235,7 @@ class SiteEngine:
         return evaluators
 
     def _evaluate_model(
-        self, model: Params, sizes: Sizes, evaluators: dict[int, int], sets: list[str]
+        self, model: Params, sizes: Sizes, evaluators: dict[int, int], sets: list[str], t: int
     ) -> dict[str, Counts]:
         """Let the sites evaluate a model; return their counts per set, summed in party order."""
         deadline = self.membership.rules.deadline
@@ -234,6 +247,7 @@ class SiteEngine:
         def message(i: int) -> Message:
             request = EvaluateRequest(
                 party=i,
+                round=t,
                 run=self.run,
                 accepted=newest[i][0] if i in newest else None,
                 features=self.membership.features,

@@ -67,7 +67,12 @@ MAX_MEAN_LOSS = 1e6  # no honest model has a larger mean loss
 MAX_SAMPLES = 2**40
 MAX_SIDE = 2**31  # of a sample's shape
 COUNTS = ("actual", "predicted", "hits")  # per class, see metrics.Tally
-EVALUATION_SETS = {"test": "held_out", "validation": "validation"}  # -> its size in a SiteRecord
+EVALUATION_SETS = {  # the counts of a message -> the field of a SiteRecord with their size
+    "test": "held_out",
+    "validation": "validation",
+    "global_test": "held_out",
+    "global_validation": "validation",
+}
 STANDARDISATION = "standardise."  # prefix of the buffers with the federation's mean and std
 
 RunId = Annotated[str, Meta(pattern=r"^[0-9A-Za-z]+\Z")]  # names a folder at the site
@@ -127,10 +132,11 @@ class UpdateHeader(Header, frozen=True):
 class EvaluateRequest(ColumnOrder, kw_only=True, frozen=True):
     """Asks a party to evaluate a model on its held-out samples.
 
-    If tensors of the model are personal, the party adds those of its state.
+    If each party has a model of its own, the party adds the tensors of its state.
     """
 
     party: schema.Count
+    round: schema.Count
     run: RunId  # the run that the party's state belongs to
     accepted: schema.Count | None = None  # the last round of this party that the server accepted
 
@@ -145,11 +151,17 @@ class EvaluationCounts(Header, frozen=True):
 
 
 class EvaluationHeader(Header, frozen=True, omit_defaults=True):
-    """The counts of a party on its held-out samples."""
+    """The counts of a party on its held-out samples.
+
+    If each party has a model of its own, the first two are of this model, and the others of the
+    model that the server sent, if it is complete.
+    """
 
     party: int
     test: EvaluationCounts | None = None
     validation: EvaluationCounts | None = None
+    global_test: EvaluationCounts | None = None
+    global_validation: EvaluationCounts | None = None
 
 
 class ErrorReply(Header, frozen=True):
@@ -480,11 +492,10 @@ def read_evaluation(
     header = read_header(content, EvaluationHeader, "evaluation")
     read_body(content, {})
     check_value("party", header.party, party)
-    counts = {"test": header.test, "validation": header.validation}
     tallies = {}
     for name, size in sizes.items():
         if size > 0:
-            tallies[name] = check_counts(name, counts[name], size, classes)
+            tallies[name] = check_counts(name, getattr(header, name), size, classes)
             tallies[name].parties[party] = (sum(tallies[name].hits), size)
     return tallies
 

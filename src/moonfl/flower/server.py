@@ -301,10 +301,10 @@ def check_held_out(
         raise InputError(
             "with impute or encode the sites evaluate models on their own rows; remove --test"
         )
-    if test is not None and exp.personal is not None:
+    if test is not None and exp.has_party_models:
         raise InputError(
-            f"the sites keep a part of the model (personal={exp.personal}), so that only they can "
-            "evaluate it; remove --test"
+            "each site has its own model (personal, finetune or the algorithm), which only the "
+            "site can evaluate; remove --test"
         )
     if test is None:
         if not any(site.held_out for site in sites):

@@ -46,8 +46,9 @@ def draw_curve(
     axes: "Axes", gid: str, group: Group, curve: tuple[Floats, Floats], *, label: str
 ) -> None:
     """Draw the mean as a line and the standard deviation as a band around it."""
-    mean, std = curve
-    rounds = np.arange(1, len(mean) + 1)
+    shown = np.isfinite(curve[0])  # rounds may be without evaluation
+    mean, std = curve[0][shown], curve[1][shown]
+    rounds = np.arange(1, len(shown) + 1)[shown]
     if std.any():
         x = np.append(rounds, rounds[::-1])
         y = np.append(mean - std, (mean + std)[::-1])

@@ -38,7 +38,11 @@ SHOWN_FIRST = (
     "lr",
 )
 NEVER_SHOWN = ("seed", "data_dir", "scale")
-IN_METHOD_NAME = ("personal", "aggregation")  # settings that the name of the method contains
+IN_METHOD_NAME = (  # settings that the name of the method contains
+    "personal",
+    "finetune",
+    "aggregation",
+)
 MIN_GROUPS = 5  # from this many groups on, the most common value of a setting is not shown
 
 
@@ -190,6 +194,8 @@ def component_names(settings: Settings) -> tuple[list[str], list[str]]:
             published.append(names[str(value)])
         elif value != default:
             others.append(f"{prefix}{value}")
+    if settings.get("finetune") is not None:
+        others.append(f"fine-tuned {settings['finetune']}")
     return published, others
 
 

@@ -10,12 +10,28 @@ import sys
 from typing import Any
 
 from ..errors import InputError
-from ..runs.schema import LARGEST, PRINTABLE, Embedding, FinalRecord, PartitionRecord, RoundRecord
+from ..measures import is_evaluated
+from ..runs.schema import (
+    LARGEST,
+    MEASURE_KEYS,
+    PRINTABLE,
+    Embedding,
+    FinalRecord,
+    PartitionRecord,
+    RoundRecord,
+)
 
 Settings = dict[str, Any]  # flat: "rounds", "algorithm.mu", ...
 LARGEST_FLOAT = sys.float_info.max
 REQUIRED = ("algorithm.name", "dataset", "rounds")
-INTEGERS = {"rounds": 1, "parties": 1, "patience": 1, "seed": 0}  # with their smallest value
+INTEGERS = {  # with their smallest value
+    "rounds": 1,
+    "parties": 1,
+    "patience": 1,
+    "seed": 0,
+    "evaluate_every": 1,
+    "finetune": 1,
+}
 TEXTS = ("algorithm.name", "server.name", "dataset", "partition", "scale")
 
 
@@ -54,6 +70,18 @@ def check_setting(key: str, value: object, location: str) -> None:
     elif key in TEXTS or isinstance(value, str):
         valid = isinstance(value, str) and re.match(PRINTABLE, value) is not None
         require(valid, location, f"{key} must be printable text", value)
+
+
+def check_evaluations(records: list[RoundRecord], settings: Settings, location: str) -> None:
+    """Check that every round has an accuracy that should have one, by `evaluate_every`."""
+    every = int(settings.get("evaluate_every", 1))
+    for record in records:
+        is_due = record.round % every == 0 or record.round == settings["rounds"]
+        if is_due and not is_evaluated(record):
+            raise InputError(
+                f"{location}, line {record.round}: object missing required field "
+                f"{' or '.join(MEASURE_KEYS)}"
+            )
 
 
 def check_round(record: RoundRecord, number: int, location: str) -> None:

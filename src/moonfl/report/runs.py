@@ -9,17 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..measures import is_evaluated
 from ..runs.index import FINAL, PARTITION, ROUNDS, SETTINGS, check_run
 from ..runs.schema import FinalRecord, PartitionRecord, RoundRecord
 from ..runs.stopping import absent_parties, is_finished
 from ..settings import RENAMED
-from .run_checks import Settings, check_final, check_partition, check_settings, require
+from .run_checks import (
+    Settings,
+    check_evaluations,
+    check_final,
+    check_partition,
+    check_settings,
+    require,
+)
 from .run_files import read_record, read_rounds, read_toml
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is read from its directory."""
+    """A run that is read from its directory, up to the last round that was evaluated."""
 
     path: Path
     settings: Settings  # flat: "rounds", "algorithm.mu", ...
@@ -130,11 +138,21 @@ def read_run(path: Path) -> Run:
         settings=settings,
         versions=versions,
         choices=choices,
-        rounds=read_rounds(path / ROUNDS),
+        rounds=evaluated_rounds(read_rounds(path / ROUNDS), settings, str(path / ROUNDS)),
         partition=partition,
         final=final,
         diverged=(path / "diverged.txt").exists(),
     )
+
+
+def evaluated_rounds(
+    records: list[RoundRecord], settings: Settings, location: str
+) -> list[RoundRecord]:
+    """Return the records up to the last round that was evaluated, after checking them."""
+    check_evaluations(records, settings, location)
+    while records and not is_evaluated(records[-1]):
+        records.pop()
+    return records
 
 
 def flatten(values: dict[str, Any]) -> Settings:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..measures import value_of
 from ..runs.schema import RoundRecord
-from ..runs.stopping import absent_parties, best_round, selected_round
+from ..runs.stopping import absent_parties, best_round, evaluated, selected_round
 from .groups import Group
 from .tables import MeanStd
 
@@ -96,9 +96,9 @@ def reach_target(records: Sequence[RoundRecord], target: float) -> Reach | None:
 
     A round that was evaluated without some sites does not count.
     """
-    for number, record in enumerate(records, 1):
+    for record in evaluated(records):
         if value_of(record) >= target and not absent_parties(record, records):
-            return Reach(number, bytes_sent(records[:number]))
+            return Reach(record.round, bytes_sent(records[: record.round]))
     return None
 
 
@@ -148,7 +148,7 @@ def complete_accuracy(group: Group) -> float:
     accuracies = []
     for run, records in zip(group.runs, group.records(), strict=True):
         absences = run.absences()
-        complete = [record for record in records if record.round not in absences]
+        complete = [record for record in evaluated(records) if record.round not in absences]
         accuracies.append(value_of((complete or records)[-1]))
     return float(np.mean(accuracies))
 

@@ -12,7 +12,8 @@ from .. import aggregation
 from ..errors import InputError
 from ..experiment import Experiment, to_dict
 from ..measures import Measure, measure_of
-from ..personal import LABEL, SHARED, deployed
+from ..party_models import own_tensors
+from ..personal import GLOBAL, SHARED, deployed
 from ..task import Task
 from ..trained_model import Blueprint, TrainedModel
 from ..types import Params, Server, Update
@@ -25,7 +26,12 @@ from .states import States
 from .stopping import best_round, selected_round
 from .tensor_files import save
 
-GLOBAL = "global"  # name of the model that all parties train
+GLOBAL_FIELDS = (  # of a round record, about the global model next to those of the parties
+    "global_score",
+    "global_party_score",
+    "global_party_score_std",
+    "global_party_score_worst",
+)
 Watch = Callable[[RoundRecord], None]
 
 
@@ -39,7 +45,8 @@ class Result:
 
     experiment: Experiment
     rounds: list[RoundRecord]
-    # "global": w^T with its buffers; one per party under SOLO and with personal tensors
+    # "global": w^T with its buffers; one per party under SOLO, with personal tensors, and in
+    # addition to the global one for methods that train one for each party
     models: dict[str, Params]
     blueprint: Blueprint  # turns them into modules
     directory: Path | None = None
@@ -99,7 +106,8 @@ class Result:
         values: dict[str, Any] = {measure.key: self.score}
         party = measure.by_party
         over_parties = (measure.std, party, f"{party}_std", f"{party}_worst")
-        for key in (*over_parties, "macro_f1", "balanced_accuracy", "r2", "sites", "absent"):
+        others = (*GLOBAL_FIELDS, "macro_f1", "balanced_accuracy", "r2", "sites", "absent")
+        for key in (*over_parties, *others):
             if key in last:
                 values[key] = last[key]
         values |= {f"best_{measure.key}": measure.value(self.best), "best_round": self.best.round}
@@ -206,17 +214,22 @@ class Recorder:
     def _models(self, server: Server) -> dict[str, Params]:
         """Return the trained models by name.
 
-        With personal tensors there is one per party that trained, if its state is on this machine.
+        Each party that trained and has its own tensors has a model, if its state is on this
+        machine. A global model that is incomplete without them is left out.
         """
         models = deployed(self.exp, server)
-        if not self.task.personal:
+        if not self.exp.has_party_models:
             return models
+        sent = {**server.params, **server.buffers}
         party_models: dict[str, Params] = {}
         for i in self.states.newest():
             state = self.states.load(i, before=self.exp.rounds)
-            if state:
-                party_models[f"party{i}"] = {**models[SHARED], **state[LABEL]}
-        return party_models or models
+            own = own_tensors(self.exp, self.task, state) if state else {}
+            if own:
+                party_models[f"party{i}"] = {**sent, **own}
+        if SHARED in models:
+            return party_models or models
+        return {**models, **party_models}
 
 
 def check_model_names(exp: Experiment, server: Server, updates: list[Update]) -> None:
@@ -269,6 +282,11 @@ def implementation_choices(exp: Experiment, task: Task) -> dict[str, str]:
         choices["personal"] = (
             f"{', '.join(task.personal)} stay at each party, and start from the same initial "
             "weights; a party's model is evaluated on the samples that this party holds out"
+        )
+    if exp.finetune is not None:
+        choices["finetune"] = (
+            f"a party's model is evaluated after {exp.finetune} epochs of supervised training with "
+            "the run's local optimizer on the party's training samples; it is not stored or sent"
         )
     if task.batch_norm:
         statistics = (

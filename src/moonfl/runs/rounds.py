@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from ..errors import DivergenceError, RunError
-from ..measures import measure_of
+from ..measures import Measure, measure_of
 from ..metrics import Score
-from ..personal import LABEL
+from ..personal import GLOBAL, LABEL
 from ..types import Update
 from .schema import PartyRecord, RoundRecord
 
@@ -25,13 +25,30 @@ METRICS = (  # fields of a score and of a record
 
 
 def round_record(
-    t: int, updates: list[Update], scores: dict[str, Score], *, lr: float, seconds: float
+    t: int, updates: list[Update], scores: dict[str, Score] | None, *, lr: float, seconds: float
 ) -> RoundRecord:
     """Return the record of round t; `lr` is the learning rate of the parties in this round.
 
+    `scores` is None if models are not evaluated after this round.
+    """
+    return RoundRecord(
+        round=t + 1,
+        **({} if scores is None else evaluation_fields(t, scores)),
+        bytes_down=sum_of("bytes_down", updates),
+        bytes_up=sum_of("bytes_up", updates),
+        cpu_seconds=sum_of("cpu_seconds", updates),
+        seconds=seconds,
+        lr=lr,
+        parties=[party_record(update) for update in updates],
+    )
+
+
+def evaluation_fields(t: int, scores: Mapping[str, Score]) -> dict[str, Any]:
+    """Return the fields of a round record that come from evaluation.
+
     With one model the metrics are its score. With several (SOLO) they are means, and of the measure
-    also the standard deviation and every single value. Personal models have one score; their
-    distribution over the parties is added.
+    also the standard deviation and every single value. The parties' own models have one score;
+    their distribution over the parties is added, and that of the global model.
     """
     if not scores:
         raise RunError(
@@ -39,6 +56,9 @@ def round_record(
             "use fewer parties, or a model without BatchNorm"
         )
     check_finite(t, scores.values())
+    over_parties = party_statistics(scores)
+    if LABEL in scores:
+        scores = {LABEL: scores[LABEL]}
     values = list(scores.values())
     several = len(values) > 1
     first = values[0]
@@ -52,40 +72,63 @@ def round_record(
     if several:
         metrics[measure.std] = statistics.pstdev(by_model.values())
         metrics[measure.by_model] = by_model
-    metrics |= party_statistics(scores)
+    metrics |= over_parties
     metrics[measure.validation] = mean_or_none(getattr(s, measure.key) for s in validations)
-    return RoundRecord(
-        round=t + 1,
+    return {
         **metrics,
-        sites=None if several else by_key(first.sites),
-        absent=by_key(absent_parties(values)),
-        loss=statistics.fmean(score.loss for score in values),
-        validation_loss=mean_or_none(score.loss for score in validations),
-        validation_sites=None if several or validation is None else by_key(validation.sites),
-        validation_absent=by_key(absent_parties(validations)),
-        bytes_down=sum_of("bytes_down", updates),
-        bytes_up=sum_of("bytes_up", updates),
-        cpu_seconds=sum_of("cpu_seconds", updates),
-        seconds=seconds,
-        lr=lr,
-        parties=[party_record(update) for update in updates],
-    )
+        "sites": by_key(own_samples(scores) if several else first.sites),
+        "absent": by_key(absent_parties(values)),
+        "loss": statistics.fmean(score.loss for score in values),
+        "validation_loss": mean_or_none(score.loss for score in validations),
+        "validation_sites": None if several or validation is None else by_key(validation.sites),
+        "validation_absent": by_key(absent_parties(validations)),
+    }
 
 
-def party_statistics(scores: Mapping[str, Score]) -> dict[str, float]:
-    """Return mean, standard deviation and worst 10 % of the values of personal models."""
+def own_samples(scores: Mapping[str, Score]) -> dict[int, tuple[float, int]]:
+    """Return the counts of each party's model (SOLO) on the samples that this party holds out."""
+    sites = {}
+    for name, score in scores.items():
+        party = int(name.removeprefix("party"))
+        if score.sites is not None and party in score.sites:
+            sites[party] = score.sites[party]
+    return sites
+
+
+def party_statistics(scores: Mapping[str, Score]) -> dict[str, Any]:
+    """Return the distribution over parties that have their own models.
+
+    The fields that start with `global_` are of the global model on the same samples.
+    """
+    measure = measure_of(next(iter(scores.values())))
     if LABEL not in scores:
+        return (
+            distribution(measure, own_samples(scores), measure.by_party) if len(scores) > 1 else {}
+        )
+    fields: dict[str, Any] = distribution(measure, scores[LABEL].sites, measure.by_party)
+    if GLOBAL in scores:
+        reference = scores[GLOBAL]
+        fields["global_score"] = getattr(reference, measure.key)
+        fields |= distribution(measure, reference.sites, "global_party_score")
+        fields["global_sites"] = by_key(reference.sites)
+    return fields
+
+
+def distribution(
+    measure: Measure, sites: Mapping[int, tuple[float, int]] | None, key: str
+) -> dict[str, float]:
+    """Return mean, standard deviation and worst 10 % of the measure over the parties."""
+    if not sites:
         return {}
-    measure = measure_of(scores[LABEL])
-    sites = (scores[LABEL].sites or {}).values()
     values = sorted(
-        (measure.from_sums([part]) for part in sites), reverse=not measure.higher_is_better
+        (measure.from_sums([part]) for part in sites.values()),
+        reverse=not measure.higher_is_better,
     )
     worst = values[: math.ceil(WORST_SHARE * len(values))]
     return {
-        measure.by_party: statistics.fmean(values),
-        f"{measure.by_party}_std": statistics.pstdev(values),
-        f"{measure.by_party}_worst": statistics.fmean(worst),
+        key: statistics.fmean(values),
+        f"{key}_std": statistics.pstdev(values),
+        f"{key}_worst": statistics.fmean(worst),
     }
 
 

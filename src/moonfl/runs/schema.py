@@ -96,16 +96,24 @@ class RoundRecord(Record):
     """One line of rounds.jsonl: the metrics of one round."""
 
     round: Positive
-    accuracy: Share | None = None  # on the test set; the mean over the models if there are several
+    # on the test set; the mean over the models if there are several; None: not evaluated
+    accuracy: Share | None = None
     accuracy_std: Amount | None = None  # over the models, if there are several (SOLO)
     accuracies: dict[str, Share] | None = None  # of each model, if there are several
-    # with personal models, over the parties with held-out samples; `accuracy` weights by samples
+    # if each party has its own model, over those with held-out samples; `accuracy` weights them
     party_accuracy: Share | None = None  # mean
     party_accuracy_std: Amount | None = None
     party_accuracy_worst: Share | None = None  # mean of the worst 10 %, at least of one party
     # by party, on the samples that it holds out: correct predictions (squared errors; number
     # times mAP), and number of samples
     sites: dict[PartyKey, PartySum] | None = None
+    # of the global model on the same samples, if each party has its own model: the measure over
+    # all samples, and its mean, standard deviation and worst 10 % over the parties
+    global_score: Number | None = None
+    global_party_score: Number | None = None
+    global_party_score_std: Amount | None = None
+    global_party_score_worst: Number | None = None
+    global_sites: dict[PartyKey, PartySum] | None = None
     absent: dict[PartyKey, str] | None = None  # parties whose test samples are missing, and why
     loss: Loss | None = None
     macro_f1: Share | None = None
@@ -132,7 +140,8 @@ class RoundRecord(Record):
     parties: list[PartyRecord] | None = None
 
     def __post_init__(self) -> None:
-        if all(getattr(self, key) is None for key in MEASURE_KEYS):
+        is_evaluated = self.loss is not None  # other rounds, by `evaluate_every`, have neither
+        if is_evaluated and all(getattr(self, key) is None for key in MEASURE_KEYS):
             raise ValueError(f"object missing required field {' or '.join(MEASURE_KEYS)}")
 
 

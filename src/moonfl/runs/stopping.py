@@ -8,7 +8,7 @@ rounds are compared over the sites that both have.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..measures import Measure, measure_of
+from ..measures import Measure, is_evaluated, measure_of
 from .schema import PartySum, RoundRecord
 
 
@@ -46,6 +46,11 @@ class Evaluation(NamedTuple):
         return self.measure.from_sums([self.sites[i] for i in self.sites if i in sites])
 
 
+def evaluated(records: Sequence[RoundRecord]) -> list[RoundRecord]:
+    """Return the records of the rounds after which models were evaluated (`evaluate_every`)."""
+    return [record for record in records if is_evaluated(record)]
+
+
 def evaluation_of(record: RoundRecord) -> Evaluation:
     """Return how a round was evaluated on the test samples."""
     measure = measure_of(record)
@@ -54,15 +59,17 @@ def evaluation_of(record: RoundRecord) -> Evaluation:
 
 def validation_of(record: RoundRecord) -> Evaluation | None:
     """Return how a round was evaluated on the validation samples; None if it was not."""
+    if not is_evaluated(record):
+        return None
     measure = measure_of(record)
     value = measure.validation_value(record)
     return None if value is None else Evaluation(measure, value, record.validation_sites)
 
 
 def best_round(records: Sequence[RoundRecord]) -> RoundRecord:
-    """Return the first round that is best on the test samples."""
-    best = records[0]
-    for record in records[1:]:
+    """Return the first round that is best on the test samples, of those that were evaluated."""
+    best, *others = evaluated(records)
+    for record in others:
         if evaluation_of(record).is_better(evaluation_of(best)):
             best = record
     return best
@@ -87,9 +94,12 @@ def is_finished(rounds: int, patience: int | None, records: Sequence[RoundRecord
     """Return True if all rounds are done or `patience` rounds brought no improvement.
 
     A round that fewer sites evaluated than the best one does not count as one without improvement.
+    Rounds between two evaluations count, but a run ends only with a round that was evaluated.
     """
     if len(records) >= rounds:
         return True
+    if records and not is_evaluated(records[-1]):
+        return False
     selected = selected_round(records)
     if patience is None or selected is None:
         return False

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ..measures import ACCURACY, measure_of
 from .recorder import Result
 from .schema import PartySum, RoundRecord
-from .stopping import absent_parties, evaluation_of
+from .stopping import absent_parties, evaluated, evaluation_of
 
 FURTHER: dict[
     str, Callable[[float], str]
@@ -34,7 +34,7 @@ def summarise_result(result: Result) -> str:
     if further:
         lines.append(", ".join(further))
     if measure.by_party in last:
-        lines.append(summarise_personal_models(last))
+        lines += summarise_party_models(last)
     if last.sites is not None:
         lines.append(summarise_parties(last, last.sites, result.names))
     if result.chosen is not None:
@@ -42,13 +42,39 @@ def summarise_result(result: Result) -> str:
     return "\n".join(lines)
 
 
-def summarise_personal_models(record: RoundRecord) -> str:
-    """Describe the distribution of the measure over parties that have personal models."""
+def summarise_party_models(record: RoundRecord) -> list[str]:
+    """Describe the distribution over parties that have their own models, and who gains by them."""
     measure = measure_of(record)
-    mean = measure.text(record[measure.by_party])
-    std = measure.std_text(record[f"{measure.by_party}_std"])
-    worst = measure.text(record[f"{measure.by_party}_worst"])
-    return f"personal models: mean over parties {mean} ± {std}, worst 10 % of parties {worst}"
+    lines = [f"personal models: {describe_distribution(record, measure.by_party)}"]
+    if record.global_score is not None:
+        value = f"{measure.name} {measure.text(record.global_score)}"
+        distribution = describe_distribution(record, "global_party_score")
+        gains, losses = gains_and_losses(record)
+        lines.append(f"global model: {value}, {distribution}")
+        lines.append(f"the personal model is better at {gains} parties and worse at {losses}")
+    return lines
+
+
+def describe_distribution(record: RoundRecord, key: str) -> str:
+    """Describe mean, standard deviation and worst 10 % of the measure over the parties."""
+    measure = measure_of(record)
+    mean = measure.text(record[key])
+    std = measure.std_text(record[f"{key}_std"])
+    worst = measure.text(record[f"{key}_worst"])
+    return f"mean over parties {mean} ± {std}, worst 10 % of parties {worst}"
+
+
+def gains_and_losses(record: RoundRecord) -> tuple[int, int]:
+    """Return at how many parties the party's own model is better than the global one, or worse."""
+    measure = measure_of(record)
+    gains = losses = 0
+    reference = record.global_sites or {}
+    for party, sums in (record.sites or {}).items():
+        if party in reference:
+            own, other = measure.from_sums([sums]), measure.from_sums([reference[party]])
+            gains += measure.is_better(own, other)
+            losses += measure.is_better(other, own)
+    return gains, losses
 
 
 def mark(result: Result, record: RoundRecord) -> str:
@@ -66,7 +92,7 @@ def party_name(party: int, names: tuple[str, ...]) -> str:
 
 def summarise_absences(result: Result) -> list[str]:
     """Describe the rounds that were evaluated without some sites, and compare the last one."""
-    records = result.rounds
+    records = evaluated(result.rounds)
     incomplete = [str(r.round) for r in records if absent_parties(r, records)]
     if not incomplete:
         return []

@@ -106,6 +106,13 @@ def _header(metadata: dict[str, str]) -> TensorHeader:
     return convert(values | {"note": metadata["note"]}, TensorHeader, "the header")
 
 
+def stored_state(path: Path) -> State:
+    """Return the State in a file without reading its tensors."""
+    with safetensors.safe_open(path, "pt") as file:
+        labels = _header(file.metadata()).labels
+    return {label: StoredParams(path, label) for label in labels}
+
+
 class StoredParams(Mapping[str, Tensor]):
     """Params that stay in a file: each access reads a tensor, and none is kept in memory."""
 

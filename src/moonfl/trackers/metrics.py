@@ -32,6 +32,7 @@ def round_metrics(record: RoundRecord) -> RoundMetrics:
         for key, sums in (
             (measure.key, record.sites),
             (measure.validation, record.validation_sites),
+            ("global_score", record.global_sites),
         ):
             if sums:
                 parties[key] = [measure.from_sums([party]) for party in sums.values()]
