@@ -268,6 +268,12 @@ class Experiment:
         added="0.2",
         low=0,
     )
+    precision: Literal["float32", "bfloat16"] = setting(
+        "float32",
+        "float32, or bfloat16: torch computes the network with autocast to bfloat16; weights, "
+        "losses and aggregation stay float32",
+        added="0.2",
+    )
     augment: bool = setting(
         True, "whether CIFAR's training images are augmented as in the authors' code"
     )

@@ -39,11 +39,13 @@ from .experiment import HOLDOUT, Experiment
 from .metrics import Counts, Score
 from .models.base import (
     INPUT_STATISTICS,
+    Model,
     Rescale,
     Standardise,
     has_batch_norm,
     is_batch_norm,
     standardises,
+    with_autocast,
     with_dense_parameters,
     with_memory_format,
 )
@@ -284,7 +286,7 @@ class Task:
         rows = torch.arange(min(SAMPLES, len(self.test.y)))
         x = self.test.take(rows).x
         return Blueprint(
-            build=self.build,
+            build=in_float32(self.build),
             shape=tuple(x.shape[1:]),
             dtype=x.dtype,
             classes=self.classes,
@@ -539,6 +541,8 @@ def build_task(
     network = make_builder(exp, shape, data.train.x.dtype, len(data.classes), model)
     is_factory = exp.model not in ENCODERS and not isinstance(model, nn.Module)
     check_model(network, is_factory=is_factory)
+    if exp.precision != "float32":
+        notify_if_not_native(network)
     test, validation = data.test, data.validation
     if not network.standardises and data.train.x.dtype == torch.float64:
         check_fits_float32(data)
@@ -674,6 +678,7 @@ class ModelBuilder:
     stored_dtype: torch.dtype
     device: str
     rescales: bool  # predictions to the units of a regression's targets
+    autocast: torch.dtype | None = None  # None: float32
 
     def __call__(self) -> nn.Module:
         """Return a model with arbitrary weights."""
@@ -694,7 +699,24 @@ class ModelBuilder:
         # The layout decides which elements torch's SGD rounds once and which twice: published runs
         # depend on it.
         network = with_dense_parameters(network.to(self.device))
+        if self.autocast is not None:
+            network = with_autocast(network, self.autocast)
         return with_memory_format(network, torch.channels_last)
+
+
+def in_float32(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """Return the builder of the same model without autocast, for use after the run."""
+    return replace(build, autocast=None) if isinstance(build, ModelBuilder) else build
+
+
+def notify_if_not_native(network: Network) -> None:
+    """Print that native layers are not used, if only the precision prevents it."""
+    float32 = tree.build_module(in_float32(network.build))
+    if isinstance(float32, Model) and float32.native_chain is not None:
+        notify(
+            "moonfl: precision=bfloat16 is computed by torch: the native layers, which this model "
+            "would use, compute in float32 only"
+        )
 
 
 def make_builder(
@@ -725,6 +747,7 @@ def make_builder(
         stored_dtype=dtype,
         device=exp.device,
         rescales=exp.task == REGRESSION,
+        autocast=torch.bfloat16 if exp.precision == "bfloat16" else None,
     )
     network = tree.build_module(build)
     if exp.standardise and not standardises(network):

@@ -18,6 +18,7 @@ from helpers.flower_deployment import (
 )
 from helpers.problems import TABLE
 from moonfl.algorithms import ALGORITHMS
+from moonfl.experiment import override
 
 _ = module  # a fixture
 
@@ -28,6 +29,27 @@ def test_every_algorithm_is_bit_identical(name: str, tmp_path: Path) -> None:
     alone = {} if algorithm.federated else {"rounds": 1, "sample_fraction": 1.0}
     exp = replace(QUICK, algorithm=algorithm, **alone)
     assert same(run_simulated(exp, tmp_path).models, moonfl.run(exp, workers=1).models)
+
+
+TRAINING = {
+    "adam": ["optimizer=adam", "lr=0.002", "schedule=cosine", "warmup=1", "grad_clip=0.5"],
+    "nesterov": ["algorithm=fedavg", "nesterov=true", "schedule=step", "schedule.every=1"],
+    "scaffold": ["algorithm=scaffold", "schedule=exponential", "schedule.gamma=0.5"],
+    "bfloat16": ["precision=bfloat16", "optimizer=adamw", "lr=0.002"],
+}
+
+
+@pytest.mark.parametrize("words", TRAINING.values(), ids=TRAINING)
+def test_training_options_are_bit_identical(words: list[str], tmp_path: Path) -> None:
+    """Sites train with the learning rate of the round that the server records."""
+    exp = override(MOON3, words)
+    result = Deployment(tmp_path / "federation", exp).serve()
+    expected = moonfl.run(exp, workers=1)
+    assert same(result.models, expected.models)
+    assert same(run_simulated(exp, tmp_path / "simulated").models, expected.models)
+    rates = [exp.learning_rate(t) for t in range(3)]
+    assert [record.lr for record in result.rounds] == rates
+    assert [record.lr for record in expected.rounds] == rates
 
 
 def test_a_deployment_is_bit_identical(deployment: Deployment) -> None:

@@ -98,6 +98,8 @@ def describe_training(exp: Experiment) -> str:
         words.append("nesterov")
     if exp.grad_clip is not None:
         words.append(f"gradients clipped to {exp.grad_clip:g}")
+    if exp.precision != "float32":
+        words.append(f"precision {exp.precision}")
     if exp.has_schedule:
         rates = [exp.learning_rate(t) for t in (0, exp.rounds - 1)]
         first, last = (f"{rate:.3g}" for rate in rates)

@@ -24,7 +24,7 @@ from ..runs.recorder import Result
 from ..runs.schema import PartitionRecord, RoundRecord, SiteRecord
 from ..runs.stopping import selected_round
 from ..runs.tensor_files import stored_state
-from ..task import make_builder
+from ..task import in_float32, make_builder
 from ..trained_model import SAMPLES, Blueprint
 from ..types import Params, State
 from .artifact import Artifact
@@ -215,7 +215,7 @@ def _blueprint(run: Path, exp: Experiment, data_dir: str | None, with_samples: b
         features = tuple(column.name for column in encoding.columns)
     input_shape = preparation.input_shape(shape)
     return Blueprint(
-        build=make_builder(exp, input_shape, dtype, len(classes)).build,
+        build=in_float32(make_builder(exp, input_shape, dtype, len(classes)).build),
         shape=shape,
         dtype=dtype,
         classes=classes,

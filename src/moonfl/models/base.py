@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, first_line
 from ..kernels.chain import run
+from ..kernels.convpool import ConvReluPool
 from ..kernels.plan import NativeChain, Parts, plan_layers
 from ..types import Output
 
@@ -55,7 +56,28 @@ class Rescale(nn.Module):
         return self.mean + self.std * output
 
 
-class Model(nn.Module):
+class AutocastModule(nn.Module):
+    """A module that returns z and logits at least in float32, computed with autocast if it is set.
+
+    Losses and terms of methods are therefore computed in float32.
+    """
+
+    autocast: torch.dtype | None = None  # None: compute in the dtype of the parameters
+
+    def forward(self, x: Tensor) -> Output:
+        """Return z and the logits of a batch."""
+        if self.autocast is None:
+            return self.compute(x)
+        with torch.autocast(x.device.type, self.autocast):
+            z, logits = self.compute(x)
+        return Output(widen(z), widen(logits))
+
+    def compute(self, x: Tensor) -> Output:
+        """Return z and the logits of a batch in any dtype."""
+        raise NotImplementedError(f"{type(self).__name__} must define compute")
+
+
+class Model(AutocastModule):
     """Encoder -> projection head (2-layer MLP) -> output layer.
 
     `z` is the output of the head, or of the encoder if there is no head.
@@ -86,8 +108,8 @@ class Model(nn.Module):
         """Choose native code or torch for samples of this shape, once the model is complete."""
         self.native_chain = plan_layers(self.parts(), shape)
 
-    def forward(self, x: Tensor) -> Output:
-        """Return z and the logits of a batch."""
+    def compute(self, x: Tensor) -> Output:
+        """Return z and the logits of a batch in any dtype."""
         x = self.standardise(x)
         if self.native and self.native_chain is not None:
             outputs = run(self.native_chain, self.parts(), x)
@@ -98,7 +120,7 @@ class Model(nn.Module):
         return Output(z, self.rescale(self.output(z)))
 
 
-class Whole(nn.Module):
+class Whole(AutocastModule):
     """A custom module that returns (z, logits) itself."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -106,10 +128,30 @@ class Whole(nn.Module):
         self.model = model
         self.rescale: nn.Module = nn.Identity()
 
-    def forward(self, x: Tensor) -> Output:
-        """Return z and the logits of a batch."""
+    def compute(self, x: Tensor) -> Output:
+        """Return z and the logits of a batch in any dtype."""
         z, logits = self.model(x)
         return Output(z, self.rescale(logits))
+
+
+def widen(values: Tensor) -> Tensor:
+    """Return values of at least float32: bfloat16 is converted, float64 is not."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def with_autocast(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Let a network compute with autocast to this dtype.
+
+    Native layers compute in float32 only, so that torch runs all layers.
+    """
+    for part in model.modules():
+        if isinstance(part, AutocastModule):
+            part.autocast = dtype
+        if isinstance(part, Model):
+            part.native_chain = None
+        if isinstance(part, ConvReluPool):
+            part.native = False
+    return model
 
 
 def with_memory_format(model: nn.Module, layout: torch.memory_format) -> nn.Module:

@@ -271,6 +271,11 @@ def implementation_choices(exp: Experiment, task: Task) -> dict[str, str]:
         ),
         **task.objective.choices(),
     }
+    if exp.precision != "float32":
+        choices["precision"] = (
+            f"the network is computed with autocast to {exp.precision}, also in evaluation; "
+            "weights, losses and aggregation are float32"
+        )
     if exp.algorithm.choice:
         choices["algorithm"] = exp.algorithm.choice
     if exp.validation is not None:
