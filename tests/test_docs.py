@@ -16,6 +16,7 @@ from helpers.problems import TINY, gaussians, shorten, train, write_cifar10, wri
 from moonfl import settings
 from moonfl.algorithms import ALGORITHMS
 from moonfl.cli import main
+from moonfl.data.datasets import DATASETS
 from moonfl.experiment import Experiment
 from moonfl.server_optimizers import SERVERS
 
@@ -210,6 +211,11 @@ def test_the_page_of_robust_rules() -> None:
     text = (DOCS / "methods" / "robust.md").read_text()
     expected = default_settings(Experiment, only=("aggregation", "trim", "clip"))
     assert settings_in(text) == expected
+
+
+def test_the_page_of_datasets_names_every_reader() -> None:
+    page = (DOCS / "how-to" / "any-dataset.md").read_text()
+    assert set(re.findall(r"^\| `([\w-]+)` \| ", page, flags=re.MULTILINE)) == set(DATASETS)
 
 
 def top_level_names() -> list[str]:

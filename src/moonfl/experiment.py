@@ -50,16 +50,17 @@ PARTIES = 10  # default number of parties
 HOLDOUT = 0.2  # default share of held-out samples
 NOTES = ("versions", "choices")  # tables of a run's experiment.toml that are not settings
 READER_SETTINGS = {  # settings of a reader, and the datasets that have it
-    "label": ("csv",),
-    "ignore": ("csv",),
-    "impute": ("csv", CUSTOM_DATA),
-    "encode": ("csv", CUSTOM_DATA),
-    "categorical": ("csv", CUSTOM_DATA),
-    "min_category": ("csv", CUSTOM_DATA),
-    "image_size": ("folder",),
+    "label": ("csv", "hub"),
+    "ignore": ("csv", "hub"),
+    "impute": ("csv", "hub", CUSTOM_DATA),
+    "encode": ("csv", "hub", CUSTOM_DATA),
+    "categorical": ("csv", "hub", CUSTOM_DATA),
+    "min_category": ("csv", "hub", CUSTOM_DATA),
+    "image_size": ("folder", "hub"),
     "split": ("emnist",),
-    "classes": ("csv", "folder", "npz", CUSTOM_DATA),
-    "holdout_by": ("csv", "npz", CUSTOM_DATA),
+    "subset": ("hub",),
+    "classes": ("csv", "folder", "npz", "hub", CUSTOM_DATA),
+    "holdout_by": ("csv", "npz", "hub", CUSTOM_DATA),
 }
 TASK_DATASETS = ("csv", "npz", CUSTOM_DATA)  # that may have other targets than classes
 PARTITION_SETTINGS = {  # settings of one kind of partition
@@ -75,15 +76,17 @@ class Experiment:
     dataset: str = setting(
         "digits",
         "digits, mnist, fashion-mnist, emnist, svhn, cifar10, cifar100, tiny-imagenet, folder, "
-        "npz, csv, or sites",
+        "npz, csv, hub, or sites",
     )
     data_dir: str = setting(
-        "data", "folder of the datasets; with dataset=folder, npz or csv that folder or file"
+        "data",
+        "folder of the datasets; with dataset=folder, npz or csv that folder or file; with "
+        "dataset=hub a folder, or the name of a dataset on the Hugging Face hub",
     )
     label: str | None = setting(
         None,
-        "with dataset=csv: the column with the classes; with task=regression or multilabel the "
-        "columns of the targets, as a,b,c; none: the column 'label'",
+        "with dataset=csv or hub: the column with the classes; with task=regression or multilabel "
+        "the columns of the targets, as a,b,c; none: the column 'label'",
     )
     task: Literal["classification", "regression", "multilabel"] = setting(
         "classification",
@@ -91,7 +94,7 @@ class Experiment:
         "or 1. The last two are for dataset=csv, npz or sites",
         added="0.2",
     )
-    ignore: str | None = setting(None, "with dataset=csv: columns to ignore, as a,b,c")
+    ignore: str | None = setting(None, "with dataset=csv or hub: columns to ignore, as a,b,c")
     classes: str | None = setting(
         None, "the classes as a,b,c, for files that may lack some of them"
     )
@@ -118,7 +121,7 @@ class Experiment:
     )
     image_size: int | None = setting(
         None,
-        "with dataset=folder: images are resized to this many pixels per side; "
+        "with dataset=folder or hub: images are resized to this many pixels per side; "
         "none: all images have the same size",
         low=1,
         high=4096,
@@ -126,6 +129,11 @@ class Experiment:
     split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] | None = setting(
         None,
         "with dataset=emnist: balanced, byclass, bymerge, digits, letters or mnist; none: balanced",
+        added="0.2",
+    )
+    subset: str | None = setting(
+        None,
+        "with dataset=hub: the subset (configuration) of a dataset that has several",
         added="0.2",
     )
     holdout: float | None = setting(
@@ -136,8 +144,8 @@ class Experiment:
     )
     holdout_by: str | None = setting(
         None,
-        "with dataset=csv or npz: the column, such as a patient, whose groups are held out as a "
-        "whole; none: single samples are held out",
+        "with dataset=csv, npz or hub: the column, such as a patient, whose groups are held out as "
+        "a whole; none: single samples are held out",
         added="0.2",
     )
     validation: float | None = setting(
@@ -506,6 +514,7 @@ class Experiment:
             impute=self.impute,
             encode=self.encode,
             categorical=split_names(self.categorical),
+            subset=self.subset,
         )
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import torch
 from PIL import Image
@@ -54,7 +55,7 @@ def dataset(
     """Return the reader of a dataset that is the input folder, or a file `data` in it."""
 
     def read(folder: Path) -> Dataset:
-        path = folder / "data" if name in ("csv", "npz", "folder") else folder
+        path = folder / "data" if name in ("csv", "npz", "folder", "hub") else folder
         data = load(name, path, reading)
         for examples in (data.train, data.test):
             if examples is not None and isinstance(examples.x, Images):
@@ -121,6 +122,27 @@ def write_image_folder(folder: Path) -> None:
     for k, extension in enumerate(("jpg", "bmp", "gif", "tif", "webp", "ppm")):
         path = folder / "data" / ("red", "blue")[k % 2] / f"{k}.{extension}"
         Image.linear_gradient("L").resize((20, 20)).convert("RGB").save(path)
+
+
+def write_saved_images(folder: Path) -> None:
+    """Write images as the library `datasets` saves them, with a test split and a column."""
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "label": datasets.ClassLabel(names=["a", "b"]),
+            "person": datasets.Value("string"),
+        }
+    )
+    images = [Image.new("RGB", (6, 6), (k, 9, 200)) for k in range(6)]
+    content = {"image": images, "label": [0, 1] * 3, "person": ["p", "q", "r"] * 2}
+    split = datasets.Dataset.from_dict(content, features=features)
+    splits = datasets.DatasetDict({"train": split, "test": split})
+    splits.save_to_disk(folder / "data", num_proc=None)
+
+
+def write_saved_table(folder: Path) -> None:
+    content = {"age": [30, 40, 50, 60], "dose": [0.1, 0.2, 0.3, 0.4], "label": ["a", "b"] * 2}
+    datasets.Dataset.from_dict(content).save_to_disk(folder / "data")
 
 
 def write_idx(folder: Path, name: str, files: tuple[str, ...], compressed: bool) -> None:
@@ -276,6 +298,8 @@ READERS: dict[str, Reader] = {
         Reading(split="digits"),
     ),
     "svhn": dataset("svhn", write_svhn, cases=1000),
+    "hub images": dataset("hub", write_saved_images, Reading(column="person"), cases=1000),
+    "hub table": dataset("hub", write_saved_table, cases=1000),
     "experiment": Reader(
         write=write_experiment,
         read=lambda folder: from_toml(folder / "experiment.toml"),

@@ -54,6 +54,7 @@ class Reading:
     holdout_by: str | None = None  # the column whose groups are held out as a whole
     image_size: int | None = None  # side in pixels to which images are resized
     split: str | None = None  # of EMNIST
+    subset: str | None = None  # of a dataset of the Hugging Face hub
     impute: Literal["refuse", "mean", "indicator"] = "refuse"  # missing values of a table
     encode: Literal["refuse", "onehot"] = "refuse"  # categories of a table
     categorical: tuple[str, ...] = ()  # columns of a table whose numbers are codes

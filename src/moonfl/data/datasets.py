@@ -15,6 +15,7 @@ from .cifar_package import NAME as CIFAR10_PACKAGE
 from .cifar_package import convert_cifar10
 from .digits import read_digits
 from .folder import read_folder
+from .hub import read_hub
 from .locations import missing_files
 from .mnist import (
     EMNIST,
@@ -232,6 +233,13 @@ DATASETS = {
         model="mlp",
         preparation=None,
         location="is user-supplied: data_dir=FILE.csv label=COLUMN",
+    ),
+    "hub": Source(
+        read=read_hub,
+        model="simple-cnn",
+        preparation=None,
+        location="is user-supplied: data_dir=FOLDER, or the NAME of a dataset on the Hugging Face "
+        "hub, which is then downloaded",
     ),
     "sites": Source(
         read=read_sites,
