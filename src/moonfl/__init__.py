@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from .api.experiments import resume, run
     from .api.federate import federate
+    from .api.prediction import predict
     from .errors import InputError, RunError
     from .experiment import Experiment
     from .exports import export, load_model
@@ -67,6 +68,7 @@ __all__ = [
     "export",
     "federate",
     "load_model",
+    "predict",
     "resume",
     "run",
 ]
@@ -102,6 +104,7 @@ _MODULES = {
     "export": "exports",
     "federate": "api.federate",
     "load_model": "exports",
+    "predict": "api.prediction",
     "resume": "api.experiments",
     "run": "api.experiments",
 }

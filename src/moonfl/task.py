@@ -226,11 +226,11 @@ class Task:
 
     def check_images(self) -> None:
         """Decode every image file once, so that a damaged one is found before the first round."""
-        for examples in (*self._party_list(), *self.held_out.values()):
+        for examples in (*self.all_parties(), *self.held_out.values()):
             if isinstance(examples.x, Images):
                 examples.x.check()
 
-    def _party_list(self) -> list[Examples]:
+    def all_parties(self) -> list[Examples]:
         """Return the training samples of each party that is here."""
         by_number = self.parties.values() if isinstance(self.parties, Mapping) else self.parties
         return list(by_number)
@@ -239,7 +239,7 @@ class Task:
     def duplicates(self) -> dict[str, int]:
         """Return how many samples of each held-out set are identical to a training sample."""
         training: set[int] = set()
-        for examples in self._party_list():
+        for examples in self.all_parties():
             training.update(sample_hashes(examples))
         counts = {}
         for name, examples in self.held_out.items():

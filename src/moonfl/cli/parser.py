@@ -95,6 +95,8 @@ def make_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"moonfl {__version__}")
     commands = Commands(parser)
     _add_training_commands(commands)
+    _add_predict(commands)
+    _add_check(commands)
     _add_data_commands(commands)
     _add_report_commands(commands)
     _add_bench(commands)
@@ -159,6 +161,40 @@ def _add_training_commands(commands: Commands) -> None:
     _add_moved_data_dir(export)
     _add_trust(export, "RUN/experiment.toml")
     export.add_argument("--force", action="store_true", help="write into DIR even if it has files")
+
+
+def _add_predict(commands: Commands) -> None:
+    predict = commands.add(
+        "predict", "write the class and its probability of every new sample", "prediction:predict"
+    )
+    predict.add_argument("model", metavar="RUN", help="a run directory, or the folder of an export")
+    predict.add_argument(
+        "data", metavar="DATA", help="a .csv or .npz file, or a folder of images, without labels"
+    )
+    predict.add_argument(
+        "--out", metavar="FILE", help="write the predictions to this .csv file (default: stdout)"
+    )
+    predict.add_argument(
+        "--party",
+        type=party,
+        metavar="N",
+        help="number of the party whose model is used, from 0 (SOLO and personal models)",
+    )
+    predict.add_argument(
+        "--best", action="store_true", help="the model of the best round on the validation samples"
+    )
+    _add_trust(predict, "RUN/experiment.toml")
+
+
+def _add_check(commands: Commands) -> None:
+    check = commands.add(
+        "check", "list every problem of a table, folder of images or .npz file", "checking:check"
+    )
+    check.lists_keys = True
+    check.add_argument("data", metavar="DATA", help="a .csv or .npz file, or a folder")
+    check.add_argument(
+        WORDS, nargs="*", metavar="key=value", help="settings of the run, such as label=outcome"
+    )
 
 
 def _add_data_commands(commands: Commands) -> None:

@@ -71,7 +71,7 @@ def read_columns(
                 f"categorical={name}: there is no feature column '{name}'; the columns are "
                 f"{', '.join(names)}"
             )
-    columns = tuple(_read_column(tables, name, rules) for name in names)
+    columns = tuple(read_column(tables, name, rules) for name in names)
     rows = [np.empty((table.rows, len(columns))) for table in tables]
     for table, x in zip(tables, rows, strict=True):
         for k, column in enumerate(columns):
@@ -79,7 +79,7 @@ def read_columns(
     return columns, rows
 
 
-def _read_column(tables: Sequence[RawTable], name: str, rules: Rules) -> Column:
+def read_column(tables: Sequence[RawTable], name: str, rules: Rules) -> Column:
     """Return the kind and the categories of a column; a cell that does not fit is an error."""
     if rules.impute == "refuse":
         _check_complete(tables, name)

@@ -138,6 +138,18 @@ def _image_paths(class_folder: Path) -> Iterator[Path]:
         yield path
 
 
+def find_images(folder: Path) -> list[Path]:
+    """Return the image files in a folder and its subfolders, sorted, without hidden ones."""
+    paths = []
+    for path in sorted(folder.rglob("*")):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in EXTENSIONS and path.is_file() and not is_hidden:
+            paths.append(path)
+    if not paths:
+        raise InputError(f"{folder} has no images ({', '.join(sorted(EXTENSIONS))})")
+    return paths
+
+
 def _check_no_loose_images(folder: Path) -> None:
     """Raise an InputError if an image is outside a class folder, because it has no label."""
     for path in sorted(folder.iterdir()):

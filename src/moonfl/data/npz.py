@@ -61,6 +61,26 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     )
 
 
+def read_samples(path: Path) -> torch.Tensor:
+    """Read the samples x of an .npz file; labels are not needed."""
+    check_file(path)
+    problem = f"{path} is not an .npz file of plain arrays"
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            archive = content.zip
+            if archive is None or "x.npy" not in archive.namelist():
+                raise InputError(f"{path} has no array 'x'; it has {', '.join(content.files)}")
+            _check_size(path, archive, "x")
+            x = _load_array(path, content, "x")
+    except InputError:
+        raise
+    except Exception as error:  # a damaged or foreign file raises nearly anything
+        raise InputError(f"{problem}: {first_line(error)}") from None
+    if x.ndim < 2:
+        raise InputError(f"{path}: x {list(x.shape)} must be [N, ...]")
+    return _samples(f"{path}: x", x, False)
+
+
 def _class_names(path: Path, arrays: Arrays, expected: tuple[str, ...]) -> tuple[str, ...]:
     """Return the class names in the file or else the expected ones; () if there are neither."""
     if "classes" not in arrays:

@@ -64,7 +64,7 @@ def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
 
     With `one_party` all rows belong to one party, so the column of parties may be missing.
     """
-    return dataset_of_tables(_read_tables(path, reading), reading, one_party)
+    return dataset_of_tables(read_tables(path, reading), reading, one_party)
 
 
 def dataset_of_tables(tables: list[Table], reading: Reading, one_party: bool = False) -> Dataset:
@@ -76,7 +76,7 @@ def dataset_of_tables(tables: list[Table], reading: Reading, one_party: bool = F
     if reading.holdout_by is not None and reading.holdout_by not in train_table.header:
         raise unknown(f"column of {train_table.path}", reading.holdout_by, train_table.header)
     names = [name for name in (party_column, reading.holdout_by) if name is not None]
-    features = _feature_names(tables, {*reading.labels, *names, *reading.ignore})
+    features = feature_names(tables, {*reading.labels, *names, *reading.ignore})
     classes = column_names(tables, reading)
     labels = [labels_of(table, reading, classes) for table in tables]
     stored_columns, rows = _read_rows(tables, features, reading)
@@ -105,7 +105,7 @@ def _read_rows(
     return None, [_floats(table, features) for table in tables]
 
 
-def _read_tables(path: Path, reading: Reading) -> list[Table]:
+def read_tables(path: Path, reading: Reading) -> list[Table]:
     """Return the training table and, if there is one, the test table."""
     if not path.is_dir():
         return [read_table(path, reading)]
@@ -121,7 +121,7 @@ def _read_tables(path: Path, reading: Reading) -> list[Table]:
     return tables
 
 
-def _feature_names(tables: list[Table], excluded: set[str]) -> list[str]:
+def feature_names(tables: list[Table], excluded: set[str]) -> list[str]:
     """Return the columns of the training table that are features; every table must have them."""
     train_table = tables[0]
     features = [name for name in train_table.header if name not in excluded]

@@ -10,6 +10,7 @@ from ... import exports
 from ...api.experiments import Options, resume_run, start_run
 from ...api.named_runs import complete_run, finished_run, run_name
 from ...api.recovery import Hints, recovery_hints
+from ...data.checks import examine
 from ...data.datasets import locate, source
 from ...data.locations import directory
 from ...errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted
@@ -20,12 +21,13 @@ from ...runs.directory import DIVERGED, check_data, is_run_over_sites, read_expe
 from ...runs.index import SETTINGS
 from ...runs.recorder import Result, ignore, implementation_choices
 from ...runs.summary import summarise_result
-from ...task import Task, make_task, with_party_count
+from ...task import Task, make_task, read, with_party_count
 from ..directories import claim_directory
 from ..experiments import describe, select_experiment
 from ..progress import Progress
 from ..signals import Terminated
 
+USER_DATA = ("csv", "npz", "folder", "hub")
 HINTS = Hints(
     exists="`moonfl resume {run}` resumes it, --force replaces it, another --out keeps it",
     previous="`moonfl resume {run} --previous` resumes from the previous checkpoint",
@@ -36,9 +38,14 @@ HINTS = Hints(
 def run(args: argparse.Namespace) -> None:
     """Run an experiment and print its result."""
     name, exp = select_experiment(args.words, args.trust)
-    task = make_task(exp)
+    data = read(exp)
+    task = make_task(exp, data)
     exp = with_party_count(exp, task)
     notify(describe(exp))
+    if exp.dataset in USER_DATA:
+        notify(describe_task(task))
+        for finding in examine(data, {}):
+            notify(f"moonfl: {finding}")
     for key, choice in implementation_choices(exp, task).items():
         notify(f"  {key}: {choice}")
     if args.seeds is not None:
@@ -53,6 +60,19 @@ def run(args: argparse.Namespace) -> None:
             ),
         )
     print_result(result, args.json)
+
+
+def describe_task(task: Task) -> str:
+    """Describe what was read: rows, features, classes and parties."""
+    training = sum(len(examples.y) for examples in task.all_parties())
+    held_out = sum(len(examples.y) for examples in task.held_out.values())
+    shape = "x".join(map(str, task.test.x.shape[1:]))
+    encoding = task.preparation.encoding
+    encoded = "" if encoding is None else f" ({len(encoding.features)} after encoding)"
+    return (
+        f"read {training} training and {held_out} held-out samples, {shape} features{encoded}, "
+        f"{len(task.classes)} classes, {len(task.parties)} parties"
+    )
 
 
 def run_seeds(exp: Experiment, task: Task, args: argparse.Namespace) -> None:

@@ -1,0 +1,202 @@
+"""moonfl.predict: the class and the probabilities of new samples, which are given as raw data."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..data.augment import is_pixels
+from ..data.base import Reading
+from ..data.columns import RawTable, encode_cells, frame_table, is_frame, read_columns, rules_of
+from ..data.folder import find_images
+from ..data.images import Images
+from ..data.npz import read_samples
+from ..data.tables import read_cells
+from ..errors import InputError, notify
+from ..exports.artifact import WEIGHTS
+from ..exports.source import from_directory, from_result
+from ..exports.weights import load_model, read
+from ..numerics import standard_settings
+from ..runs.index import SETTINGS
+from ..runs.recorder import Result
+from ..seeds import one_thread
+from ..trained_model import TrainedModel
+from .recovery import IN_PYTHON, recovery_hints
+
+BATCH = 500  # samples that are predicted at a time
+CLASSIFICATION = "classification"
+MAX_COLUMNS = 5  # names of ignored columns that a note lists
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predicted classes of samples."""
+
+    classes: tuple[str, ...]
+    probabilities: NDArray[np.float32]  # [samples, classes]
+    kind: str  # what `rows` are: "line" of a table, "file", or "sample"
+    rows: tuple[str, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        """Return the most probable class of each sample."""
+        return [self.classes[k] for k in self.probabilities.argmax(axis=1)]
+
+    def to_csv(self) -> str:
+        """Return a table with one line per sample: its class and the probability of it."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([self.kind, "class", "probability"])
+        highest = self.probabilities.max(axis=1)
+        for row, label, probability in zip(self.rows, self.labels, highest, strict=True):
+            writer.writerow([row, label, f"{probability:.6f}"])
+        return text.getvalue()
+
+
+@standard_settings()
+def predict(
+    model: TrainedModel | Result | str | Path,
+    data: Any,
+    *,
+    party: int | None = None,
+    best: bool = False,
+    trust: bool = False,
+) -> Predictions:
+    """Return the predicted classes of new samples.
+
+    - `model`: a result, a trained model, a run directory, or the folder of an export.
+    - `data`: a .csv or .npz file, a folder of images, a data frame, or an array of samples.
+    - `party`: the number of the party whose model is used, if every party has its own.
+    - `best`: use the round with the best validation accuracy instead of the last.
+    - `trust`: execute the method or model that a run directory names, if it is not part of moonfl.
+
+    Columns of a table are found by name; columns that the model does not use are ignored.
+    """
+    trained = find_model(model, party=party, best=best, trust=trust)
+    kind, rows, samples = read_input(trained, data)
+    parts = []
+    with torch.no_grad(), one_thread():
+        for numbers in torch.arange(len(rows)).split(BATCH):
+            parts.append(trained(samples[numbers]).logits.softmax(dim=1))
+    probabilities = torch.cat(parts).numpy()
+    return Predictions(trained.classes, probabilities, kind, tuple(rows))
+
+
+def find_model(
+    model: TrainedModel | Result | str | Path, *, party: int | None, best: bool, trust: bool
+) -> TrainedModel:
+    """Return the trained model on the CPU."""
+    if isinstance(model, TrainedModel):
+        return model.cpu().eval()
+    if isinstance(model, Result):
+        artifact = from_result(model, party, best)
+    elif (Path(model) / SETTINGS).exists():
+        with recovery_hints(IN_PYTHON, model):
+            artifact = from_directory(
+                Path(model), party, best, None, trust=trust, with_samples=False
+            )
+    else:
+        if party is not None or best:
+            raise InputError(f"{model} is not a run directory; omit --party and --best")
+        trained = load_model(model)
+        path = Path(model)
+        header, _ = read(path / WEIGHTS if path.is_dir() else path)
+        _check_task(header.experiment.get("task", CLASSIFICATION))
+        return trained
+    _check_task(artifact.experiment.task)
+    return artifact.blueprint.deployed(artifact.params).cpu()
+
+
+def _check_task(task: str) -> None:
+    """Refuse models whose outputs are not logits of classes."""
+    if task != CLASSIFICATION:
+        raise InputError(
+            f"predictions are classes and probabilities, and this model has task={task}; call "
+            "result.model, or the exported model, with the samples"
+        )
+
+
+def read_input(model: TrainedModel, data: Any) -> tuple[str, list[str], Tensor | Images]:
+    """Return what rows are called, their names, and the samples as the model takes them."""
+    if isinstance(data, str | Path):
+        return _read_path(model, Path(data))
+    if is_frame(data):
+        table = frame_table(data, "the data frame")
+        x = _rows_of_table(model, table)
+        return "row", [str(k) for k in range(table.rows)], torch.from_numpy(x).to(model.dtype)
+    values = torch.as_tensor(data)
+    return "sample", [str(k) for k in range(len(values))], _as_stored(model, values)
+
+
+def _read_path(model: TrainedModel, path: Path) -> tuple[str, list[str], Tensor | Images]:
+    """Read a table, a file of arrays, or a folder of images."""
+    if path.is_dir():
+        return _read_images(model, path)
+    if path.suffix.lower() == ".npz":
+        values = read_samples(path)
+        return "sample", [str(k) for k in range(len(values))], _as_stored(model, values)
+    if not model.features:
+        raise InputError(
+            f"{path}: this model was not trained on a table; it takes an .npz file or a folder of "
+            "images"
+        )
+    cells = read_cells(path)
+    table = cells.features(list(cells.header))
+    x = _rows_of_table(model, table)
+    lines = [str(line) for line in cells.lines]
+    return "line", lines, torch.from_numpy(x).to(model.dtype)
+
+
+def _rows_of_table(model: TrainedModel, table: RawTable) -> NDArray[np.float64]:
+    """Return the rows of a table as the model takes them; other columns are ignored."""
+    missing = [name for name in model.features if name not in table.cells]
+    if missing:
+        raise InputError(
+            f"{table.location} lacks the column{'s' if len(missing) > 1 else ''} "
+            f"{', '.join(missing)}; the model was trained on {', '.join(model.features)}"
+        )
+    _notify_ignored(table, [name for name in table.cells if name not in model.features])
+    if model.encoding is not None:
+        return encode_cells(table, model.encoding)
+    _, (rows,) = read_columns([table], model.features, rules_of(Reading()))
+    return rows
+
+
+def _notify_ignored(table: RawTable, names: Sequence[str]) -> None:
+    """Notify the user of columns that the model does not use."""
+    if names:
+        more = f" and {len(names) - MAX_COLUMNS} more" if len(names) > MAX_COLUMNS else ""
+        listed = f"{', '.join(names[:MAX_COLUMNS])}{more}"
+        notify(f"moonfl: {table.location}: columns that the model does not use: {listed}")
+
+
+def _read_images(model: TrainedModel, folder: Path) -> tuple[str, list[str], Images]:
+    """Return the images of a folder and of the folders in it."""
+    if not is_pixels(model.dtype, len(model.shape)):
+        raise InputError(f"{folder} is a folder; this model does not take images")
+    paths = find_images(folder)
+    size = (model.shape[1], model.shape[2])
+    images = Images(paths, size, resize=True)
+    images.check()
+    if tuple(images.shape[1:]) != model.shape:
+        raise InputError(f"this model takes samples of shape {list(model.shape)}, not RGB images")
+    return "file", [str(path.relative_to(folder)) for path in paths], images
+
+
+def _as_stored(model: TrainedModel, values: Tensor) -> Tensor:
+    """Return an array with the type of the model's samples; other shapes are refused."""
+    if tuple(values.shape[1:]) != model.shape or len(values) == 0:
+        raise InputError(
+            f"the model takes samples of shape {list(model.shape)}, got an array "
+            f"{list(values.shape)}"
+        )
+    if values.dtype != model.dtype and model.dtype == torch.uint8:
+        raise InputError(f"the model takes pixels of type uint8, got {values.dtype}")
+    return values.to(model.dtype)

@@ -1,0 +1,69 @@
+"""`moonfl check`: every problem of a dataset, with advice."""
+
+import argparse
+import re
+from pathlib import Path
+
+from ...data.base import Dataset
+from ...data.checks import ERROR, Finding, check_file, examine
+from ...data.datasets import load
+from ...data.locations import directory
+from ...errors import InputError, RunError, displayed, quoted
+from ...experiment import Experiment
+from ...task import make_partition, split
+from ..experiments import select_experiment
+
+
+def check(args: argparse.Namespace) -> None:
+    """Print every problem of a dataset; fail if one of them prevents a run."""
+    words = [f"data_dir={args.data}", *args.words]
+    if not any(word.startswith("dataset=") for word in args.words):
+        words.append(f"dataset={dataset_of(Path(args.data))}")
+    _, exp = select_experiment(words, trust=False)
+    findings = find_problems(exp)
+    for finding in findings:
+        print(displayed(str(finding)))
+    errors = sum(finding.severity == ERROR for finding in findings)
+    if errors > 0:
+        raise RunError(f"{errors} errors prevent a run, {len(findings) - errors} warnings")
+    command = " ".join(quoted(word) for word in words)
+    print(f"no errors, {len(findings)} warnings; train with: moonfl run {command}")
+
+
+def dataset_of(path: Path) -> str:
+    """Return the dataset that reads a file or folder."""
+    if path.suffix.lower() == ".npz":
+        return "npz"
+    if path.is_dir() and not (path / "train.csv").exists():
+        return "folder"
+    return "csv"
+
+
+def find_problems(exp: Experiment) -> list[Finding]:
+    """Return the problems of an experiment's data."""
+    path = directory(exp.data_dir)
+    findings = check_file(exp.dataset, path, exp.reading)
+    try:
+        data = load(exp.dataset, path, exp.reading)
+        findings += examine(data, party_sizes(exp, data))
+        split(exp, data)
+    except InputError as error:
+        if not is_listed(str(error), findings):
+            findings.append(Finding(ERROR, str(error)))
+    return findings
+
+
+def is_listed(message: str, findings: list[Finding]) -> bool:
+    """Return True if the reader's error is about a column or file that already has an error."""
+    errors = [finding.text for finding in findings if finding.severity == ERROR]
+    column = re.search("column '[^']*'", message)
+    if column is not None:
+        return any(column[0] in text for text in errors)
+    return any(text.startswith(message) for text in errors)
+
+
+def party_sizes(exp: Experiment, data: Dataset) -> dict[str, int]:
+    """Return the number of samples of each party."""
+    partition = make_partition(exp, data)
+    names = partition.names or tuple(map(str, range(len(partition.parts))))
+    return {name: len(part) for name, part in zip(names, partition.parts, strict=True)}

@@ -1,0 +1,179 @@
+"""Checks of user-supplied data for `moonfl check` and `moonfl run`: every problem, with advice."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from ..errors import InputError
+from .base import Dataset, Reading
+from .cells import category, is_missing, is_number
+from .columns import RawTable, Rules, looks_like_identifier, read_column, rules_of
+from .folder import find_images
+from .images import Images
+from .tables import Table, feature_names, read_tables
+
+ERROR: Literal["error"] = "error"  # prevents a run
+WARNING: Literal["warning"] = "warning"
+FEW_SAMPLES = 10  # a party with fewer is mentioned
+MAX_LINES = 5  # lines that a message lists
+PERMISSIVE = Rules(impute="mean", encode="onehot", categorical=())
+
+
+class Finding(NamedTuple):
+    """A problem, with its place and advice."""
+
+    severity: Literal["error", "warning"]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.text}"
+
+
+def check_file(dataset: str, path: Path, reading: Reading) -> list[Finding]:
+    """Return the problems of a table or a folder of images that its reader does not list."""
+    try:
+        if dataset == "csv":
+            return check_tables(read_tables(path, reading), reading)
+        if dataset == "folder":
+            return check_images(path)
+    except InputError:  # the reader reports it
+        pass
+    return []
+
+
+def check_tables(tables: list[Table], reading: Reading) -> list[Finding]:
+    """Return the problems of the training table and, if there is one, the test table."""
+    findings: list[Finding] = []
+    names = [name for name in (reading.column, reading.holdout_by) if name is not None]
+    for table in tables:
+        for name in (*reading.labels, *names):
+            if name in table.header:
+                findings += _empty_cells(table, name)
+    features = feature_names(tables, {*reading.labels, *names, *reading.ignore})
+    raw = [table.features(features) for table in tables]
+    for name in features:
+        findings += _check_column(raw, name, rules_of(reading))
+    findings += _duplicate_rows(tables[0], features)
+    return findings
+
+
+def _empty_cells(table: Table, name: str) -> list[Finding]:
+    """Return the rows without a label, party or group."""
+    cells = table.column(name)
+    rows = [row for row, text in enumerate(cells) if not text]
+    if rows:
+        text = f"column '{name}' is empty; fill it in, or remove the row"
+        return [Finding(ERROR, f"{_places(table, rows)}: {text}")]
+    rows = [row for row, text in enumerate(cells) if is_missing(text)]
+    if rows:
+        text = f"column '{name}' is '{cells[rows[0]]}', which is used as a name; correct it?"
+        return [Finding(WARNING, f"{_places(table, rows)}: {text}")]
+    return []
+
+
+def _places(table: Table, rows: list[int]) -> str:
+    """Return the lines of some rows."""
+    lines = ", ".join(str(table.lines[row]) for row in rows[:MAX_LINES])
+    more = f" and {len(rows) - MAX_LINES} more" if len(rows) > MAX_LINES else ""
+    return f"{table.path}, line {lines}{more}"
+
+
+def _check_column(tables: list[RawTable], name: str, rules: Rules) -> list[Finding]:
+    """Return the problems of a feature column."""
+    errors = []
+    allowed = rules._replace(categorical=tuple(set(rules.categorical) & {name}))
+    for attempt in (allowed, PERMISSIVE._replace(categorical=allowed.categorical)):
+        try:
+            read_column(tables, name, attempt)
+        except InputError as error:
+            errors.append(str(error))
+    findings = [Finding(ERROR, text) for text in dict.fromkeys(errors)]
+    cells = [text for table in tables for text in table.cells[name] if isinstance(text, str)]
+    present = [text for text in cells if not is_missing(text)]
+    missing = Counter(text for text in cells if is_missing(text))
+    place = f"{tables[0].location}: column '{name}'"
+    if missing and rules.impute != "refuse":
+        spellings = ", ".join(f"'{text}' {count} times" for text, count in missing.items())
+        findings.append(Finding(WARNING, f"{place} has missing values: {spellings}"))
+    distinct = set(present)
+    if len(distinct) == 1 and not missing:
+        text = f"{place} has the same value in all rows; leave it out with ignore={name}"
+        findings.append(Finding(WARNING, text))
+    are_integers = all(text.lstrip("+-").isdigit() for text in distinct)
+    if are_integers and looks_like_identifier(len(distinct), len(present)) and not errors:
+        text = f"{place} has {len(distinct)} distinct integers and may be an identifier; if so, "
+        findings.append(Finding(WARNING, f"{text}leave it out with ignore={name}"))
+    if not errors and not all(map(is_number, distinct)):
+        findings += similar_names(f"{place} has", distinct, "they are one category")
+    return findings
+
+
+def _duplicate_rows(table: Table, features: list[str]) -> list[Finding]:
+    """Return how many rows are identical to another one."""
+    positions = [table.header[name] for name in features]
+    counts = Counter(tuple(row[k].strip() for k in positions) for row in table.rows)
+    repeated = sum(count - 1 for count in counts.values())
+    if repeated == 0:
+        return []
+    text = f"{table.path}: {repeated} rows have the features of another row; remove duplicates, or "
+    return [Finding(WARNING, f"{text}hold out whole groups with holdout_by=COLUMN")]
+
+
+def similar_names(place: str, names: Iterable[str], advice: str) -> list[Finding]:
+    """Return names that differ only in case or whitespace."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(names):
+        groups[category(name)].append(name)
+    findings = []
+    for group in groups.values():
+        if len(group) > 1:
+            listed = ", ".join(f"'{name}'" for name in group)
+            text = f"{place} {listed}, which differ only in case or whitespace; {advice}"
+            findings.append(Finding(WARNING, text))
+    return findings
+
+
+def check_images(folder: Path) -> list[Finding]:
+    """Return the image files that cannot be decoded."""
+    findings = []
+    for path in find_images(folder):
+        try:
+            Images([path], (1, 1), resize=True).check()
+        except InputError as error:
+            findings.append(Finding(ERROR, f"{error}; replace or remove the file"))
+    return findings
+
+
+def examine(data: Dataset, party_sizes: dict[str, int]) -> list[Finding]:
+    """Return what is suspicious about data that can be read. This is cheap."""
+    findings = similar_names("there are the classes", data.classes, "correct the labels")
+    if data.train.y.dim() == 1 and not data.train.y.is_floating_point():
+        findings += _examine_classes(data)
+    for name, size in party_sizes.items():
+        if size < FEW_SAMPLES:
+            text = f"party {name} has {size} samples, of which some are held out"
+            findings.append(Finding(WARNING, text))
+    return findings
+
+
+def _examine_classes(data: Dataset) -> list[Finding]:
+    """Return classes without samples."""
+    findings = []
+    train = np.bincount(data.train.y.cpu().numpy(), minlength=len(data.classes))
+    if (train > 0).sum() == 1:
+        only = data.classes[int(train.argmax())]
+        text = f"all training samples have the class '{only}'; a classifier needs two classes"
+        findings.append(Finding(WARNING, text))
+    if train[0] == 0 and data.classes[0] == "0":
+        text = "labels start at 1, so class 0 has no samples; number the classes from 0"
+        findings.append(Finding(WARNING, text))
+    if data.test is not None:
+        for k in torch.unique(data.test.y).tolist():
+            if train[k] == 0:
+                text = f"test samples have the class '{data.classes[k]}', training samples do not"
+                findings.append(Finding(WARNING, text))
+    return findings

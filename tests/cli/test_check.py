@@ -1,0 +1,77 @@
+"""moonfl check: every problem at once, with advice."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.problems import write_images, write_patients
+from moonfl.cli import main
+
+
+def check(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    status = main(["check", *map(str, words)])
+    return status, capsys.readouterr().out
+
+
+def test_a_table_with_many_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_patients(tmp_path / "patients.csv")
+    status, out = check(capsys, path, "label=outcome", "column=hospital")
+    assert status == 1
+    for name in ("patient", "age", "sex", "crp", "smoker", "blood"):
+        assert f"column '{name}'" in out
+    assert "looks like an identifier or text; leave the column out with ignore=patient" in out
+    assert out.count("error: ") == len(out.splitlines())
+    keys = ["label=outcome", "column=hospital", "ignore=patient", "impute=mean", "encode=onehot"]
+    status, out = check(capsys, path, *keys)
+    assert status == 0
+    assert "column 'sex' has 'Female', 'female', which differ only in case" in out
+    assert "column 'crp' has missing values: 'NaN' " in out
+    assert "train with: moonfl run" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "status"),
+    [
+        ("a,label\n1,x\n2,X\n3,x\n", "the classes 'X', 'x', which differ only in case", 0),
+        ("a,label\n1,x\n2,x\n3,x\n", "all training samples have the class 'x'", 0),
+        ("a,b,label\n1,5,x\n2,5,y\n3,5,x\n", "'b' has the same value in all rows", 0),
+        ("a,label\n1,x\n1,y\n3,x\n", "1 rows have the features of another row", 0),
+        ("id,label\n" + "".join(f"{k},{'xy'[k % 2]}\n" for k in range(30)), "may be an ident", 0),
+        ("a,label\n1,x\n2,\n3,\n", "line 3, 4: column 'label' is empty", 1),
+        ("a;label\n1,5;x\n2,5;y\n", "'1,5', with a decimal comma", 1),
+        ("a,label\n2020-01-01,x\n2020-02-01,y\n", "a date; replace it", 1),
+    ],
+)
+def test_problems_of_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str, status: int
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    found, out = check(capsys, path, "partition=iid", "parties=1", "holdout=0.4")
+    assert message in out
+    assert found == status, out
+
+
+def test_encodings_test_classes_arrays_and_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = ["partition=iid", "parties=1"]
+    (tmp_path / "t.csv").write_bytes("größe,label\n1,x\n".encode("latin-1"))
+    status, out = check(capsys, tmp_path / "t.csv", *one)
+    assert (status, "save it as UTF-8" in out) == (1, True)
+    y = np.arange(20) % 2 + 1
+    np.savez(tmp_path / "a.npz", x=np.random.default_rng(0).normal(size=(20, 2)), y=y)
+    status, out = check(capsys, tmp_path / "a.npz", *one)
+    assert (status, "labels start at 1" in out) == (0, True)
+    x = np.zeros((20, 2))
+    np.savez(tmp_path / "b.npz", x=x, y=y - 1, x_test=x[:3], y_test=[0, 1, 2])
+    assert "test samples have the class '2'" in check(capsys, tmp_path / "b.npz", *one)[1]
+    write_images(tmp_path / "images")
+    images = sorted((tmp_path / "images").rglob("*.png"))
+    for path in images[:2]:
+        path.write_bytes(path.read_bytes()[:40])
+    status, out = check(capsys, tmp_path / "images", *one, "image_size=8")
+    assert status == 1
+    for path in images[:2]:
+        assert str(path) in out
