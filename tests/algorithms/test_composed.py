@@ -217,6 +217,8 @@ def compositions(draw: st.DrawFn) -> Experiment:
     words.append(f"server={draw(st.sampled_from(list(SERVERS)))}")
     words.append(f"aggregation={draw(st.sampled_from(['mean', 'median', 'fednova']))}")
     words.append(f"personal={draw(st.sampled_from(['none', 'output', 'encoder']))}")
+    words.append(f"finetune={draw(st.sampled_from(['none', '1']))}")
+    words.append(f"evaluate_every={draw(st.integers(1, 2))}")
     try:
         return override(replace(QUICK, seed=draw(st.integers(0, 3))), words)
     except InputError:

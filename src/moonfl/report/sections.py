@@ -28,6 +28,7 @@ from .dot_charts import (
     party_chart,
     target_chart,
 )
+from .gains import gains_table
 from .groups import Group, by_dataset
 from .partition import describe_sizes, draw_heat_map
 from .rendering import Picture, render
@@ -224,7 +225,7 @@ def party_section(groups: list[Group]) -> Section:
             "model away from it."
         ),
         pictures=pictures,
-        tables=without_none(party_table(federated)),
+        tables=without_none(gains_table(groups), party_table(federated)),
     )
 
 

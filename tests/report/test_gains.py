@@ -1,0 +1,57 @@
+"""The table of who gains and who loses by personal models."""
+
+from pathlib import Path
+
+import numpy as np
+
+import moonfl
+from moonfl.experiment import Experiment, override
+from moonfl.report.build import write
+from moonfl.report.gains import GLOBAL_MODEL, gains_table
+from moonfl.report.groups import group_runs
+from moonfl.report.runs import load_runs
+
+QUICK = Experiment(parties=3, rounds=2, epochs=1, out_dim=16)
+
+
+def test_gains_are_those_of_the_records(tmp_path: Path) -> None:
+    solo = override(QUICK, ["algorithm=solo", "rounds=1", "epochs=2"])
+    ditto = override(QUICK, ["algorithm=ditto"])
+    fedper = override(QUICK, ["algorithm=fedavg", "personal=output"])
+    records = {}
+    for name, exp in {"solo": solo, "ditto": ditto, "fedper": fedper}.items():
+        records[name] = moonfl.run(exp, tmp_path / name, workers=1).rounds[-1]
+    groups = group_runs(load_runs([tmp_path])[0])[0]
+    rows = {(row[0], row[1]): row for row in gains_table(groups).rows}
+    assert {label for label, _ in rows} == {"Ditto", "FedPer"}
+    assert {other for _, other in rows} == {GLOBAL_MODEL, "SOLO"}
+    assert ("FedPer", GLOBAL_MODEL) not in rows  # there is no complete global model
+    for label, reference, own, other in (
+        ("Ditto", GLOBAL_MODEL, records["ditto"].sites, records["ditto"].global_sites),
+        ("Ditto", "SOLO", records["ditto"].sites, records["solo"].sites),
+        ("FedPer", "SOLO", records["fedper"].sites, records["solo"].sites),
+    ):
+        differences = [own[i][0] / own[i][1] - other[i][0] / other[i][1] for i in own]
+        row = rows[label, reference]
+        assert row[2] == sum(d > 0 for d in differences)
+        assert row[4] == sum(d < 0 for d in differences)
+        assert abs(row[5] - sum(differences) / 3) < 1e-9
+        assert (row[6], row[8]) == (min(differences), max(differences))
+    page = write([tmp_path], tmp_path / "report").read_text()
+    assert "Who gains and who loses by personal models" in page
+
+
+def test_without_party_models_there_is_no_table(tmp_path: Path) -> None:
+    moonfl.run(override(QUICK, ["algorithm=fedavg", "evaluate_every=2"]), tmp_path / "a", workers=1)
+    assert gains_table(group_runs(load_runs([tmp_path])[0])[0]) is None
+
+
+def test_a_report_of_runs_with_rounds_that_were_not_evaluated(tmp_path: Path) -> None:
+    exp = override(QUICK, ["algorithm=fedavg", "rounds=5", "evaluate_every=2"])
+    for seed in range(2):
+        moonfl.run(override(exp, [f"seed={seed}"]), tmp_path / str(seed), workers=1)
+    groups = group_runs(load_runs([tmp_path])[0])[0]
+    matrix = groups[0].metric_matrix("accuracy")
+    assert np.isfinite(matrix).tolist() == [[False, True, False, True, True]] * 2
+    page = write([tmp_path], tmp_path / "report").read_text()
+    assert "nan" not in page.partition("<main")[2].lower().replace("finance", "")
