@@ -291,3 +291,21 @@ def test_the_norm_of_v_minus_w_decreases_with_lam() -> None:
         own = engine.states.load(0, before=exp.rounds)["v"]
         distances.append(tree.norm(tree.sub(server.params, own)))
     assert distances[0] > distances[1] > distances[2]
+
+
+def own_accuracy(exp: Experiment) -> float:
+    """Return the accuracy of the parties' models, each on the samples of its party."""
+    sites = moonfl.run(exp).rounds[-1].sites.values()
+    return sum(correct for correct, _ in sites) / sum(number for _, number in sites)
+
+
+def test_fine_tuning_beats_local_training() -> None:
+    """Twenty small parties learn more together; SOLO trains for as many epochs in all."""
+    gains = []
+    for seed in range(2):
+        words = ["algorithm=fedavg", "parties=20", "rounds=40", "epochs=2", "batch_size=16"]
+        exp = override(Experiment(), [*words, "lr=0.03", f"seed={seed}"])
+        tuned = own_accuracy(replace(exp, finetune=2, evaluate_every=40))
+        alone = override(exp, ["algorithm=solo", "rounds=1", "epochs=82"])
+        gains.append(tuned - own_accuracy(alone))
+    assert min(gains) > 0
