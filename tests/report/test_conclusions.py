@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from helpers.run_files import make_run
-from moonfl import report
+from moonfl import InputError, report
 from moonfl.report import conclusions
-from moonfl.report.comparisons import compare_with_fedavg
+from moonfl.report.comparisons import compare_with_baseline
 from moonfl.report.conclusions import (
     ONE_SEED,
     Conclusion,
@@ -255,7 +255,7 @@ def groups_of(path: Path) -> list[Group]:
 
 def verdicts(path: Path) -> dict[str, str]:
     """Return the verdict in words of each group that is compared with FedAvg."""
-    comparisons = compare_with_fedavg(groups_of(path))
+    comparisons = compare_with_baseline(groups_of(path))
     return {comparison.group.label: comparison.conclusion.text for comparison in comparisons}
 
 
@@ -321,7 +321,7 @@ def test_one_seed(tmp_path: Path) -> None:
 def test_different_seeds(tmp_path: Path) -> None:
     moon = make_runs(tmp_path, "moon", [0.70, 0.71, 0.69])
     make_runs(tmp_path, "fedavg", [0.66, 0.67])
-    (comparison,) = compare_with_fedavg(groups_of(tmp_path))
+    (comparison,) = compare_with_baseline(groups_of(tmp_path))
     assert comparison.conclusion.differences == pytest.approx((0.04, 0.04))
     for path in moon:
         change_setting(path, "seed = ", "seed = 1")
@@ -425,8 +425,8 @@ def test_every_dataset_has_its_headline_but_one_correction(tmp_path: Path) -> No
     for dataset in ("cifar10", "cifar100"):
         make_runs(tmp_path / dataset, "moon", [0.700, 0.714, 0.723], dataset=dataset)
         make_runs(tmp_path / dataset, "fedavg", [0.66, 0.67, 0.68], dataset=dataset)
-    alone = compare_with_fedavg(groups_of(tmp_path / "cifar10"))
-    both = compare_with_fedavg(groups_of(tmp_path))
+    alone = compare_with_baseline(groups_of(tmp_path / "cifar10"))
+    both = compare_with_baseline(groups_of(tmp_path))
     assert alone[0].conclusion.p_value is not None
     assert [comparison.conclusion.p_value for comparison in both] == pytest.approx(
         [2 * alone[0].conclusion.p_value] * 2
@@ -443,6 +443,30 @@ def test_names_of_custom_methods_are_shown_as_written(tmp_path: Path) -> None:
     page = report.write([tmp_path / "runs"], tmp_path / "compared").read_text()
     assert ": my_lib:ownMethod (" in page
     assert "My_lib" not in page
+
+
+def test_another_baseline(tmp_path: Path) -> None:
+    make_runs(tmp_path / "runs", "moon", [0.70, 0.71, 0.69])
+    make_runs(tmp_path / "runs", "fedavg", [0.67, 0.681, 0.66])
+    for name in ("moon", "MOON", "moon mu=5", "MOON mu=5"):
+        text = report.compare([tmp_path / "runs"], baseline=name)
+        assert "FedAvg compared with MOON mu=5: worse\n" in text
+        assert "minus MOON mu=5" in text
+    page = report.write([tmp_path / "runs"], tmp_path / "report", baseline="moon").read_text()
+    assert "Worse than MOON mu=5: FedAvg (-3.0 points" in page
+    assert "Difference to MOON mu=5, paired by seed" in page
+    assert "FedAvg&#x27;s" not in page
+
+
+def test_a_baseline_must_be_one_method_with_runs(tmp_path: Path) -> None:
+    make_runs(tmp_path, "moon", [0.70, 0.71, 0.69])
+    make_runs(tmp_path, "fedavg", [0.67, 0.681, 0.66])
+    with pytest.raises(InputError, match=r"unknown baseline 'fedprox'.*FedAvg, MOON mu=5"):
+        report.compare([tmp_path], baseline="fedprox")
+    make_run(tmp_path / "other", "moon", 0, mu=1)
+    with pytest.raises(InputError, match=r"ambiguous: MOON mu=[15] and MOON mu=[15]; write"):
+        report.compare([tmp_path], baseline="moon")
+    assert "compared with MOON mu=1" in report.compare([tmp_path], baseline="MOON mu=1")
 
 
 def test_the_report_draws_the_differences(tmp_path: Path) -> None:

@@ -511,3 +511,8 @@ def _add_run_directories(sub: Parser) -> None:
         metavar="ACCURACY",
         help="report rounds and bytes until this accuracy, 0.65 or 65%%",
     )
+    sub.add_argument(
+        "--baseline",
+        metavar="METHOD",
+        help="the method that the others are compared with, such as fedprox (default: fedavg)",
+    )

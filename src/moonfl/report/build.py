@@ -12,11 +12,14 @@ from ..errors import InputError
 TEXT_WIDTH = 110  # of paragraphs in a terminal
 
 
-def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
+def write(
+    paths: list[Path], out: Path, target: float | None = None, baseline: str | None = None
+) -> Path:
     """Write a report of all runs in or below `paths` to the folder `out`.
 
     Return the path of report.html; every figure and table is a file next to it. `target` is the
-    accuracy to which rounds and bytes are counted.
+    accuracy to which rounds and bytes are counted. `baseline` is the method that the others are
+    compared with, by default FedAvg.
     """
     from .groups import group_runs
     from .headlines import headlines
@@ -28,7 +31,7 @@ def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
 
     check_target(target)
     runs, notes = load_runs(paths)
-    groups, group_notes = group_runs(runs)
+    groups, group_notes = group_runs(runs, baseline)
     sections = report_sections(groups, target)
     files: dict[str, bytes] = {}
     for section in sections:
@@ -42,8 +45,11 @@ def write(paths: list[Path], out: Path, target: float | None = None) -> Path:
     return replace_report(out, files, encode(page))
 
 
-def compare(paths: list[Path], target: float | None = None) -> str:
-    """Return a comparison of all runs in or below `paths`: one line per group, then verdicts."""
+def compare(paths: list[Path], target: float | None = None, baseline: str | None = None) -> str:
+    """Return a comparison of all runs in or below `paths`: one line per group, then verdicts.
+
+    `baseline` is the method that the others are compared with, by default FedAvg.
+    """
     from .groups import group_runs
     from .headlines import verdict_lines
     from .result_tables import describe_method, overview_table
@@ -52,7 +58,7 @@ def compare(paths: list[Path], target: float | None = None) -> str:
 
     check_target(target)
     runs, notes = load_runs(paths)
-    groups, group_notes = group_runs(runs)
+    groups, group_notes = group_runs(runs, baseline)
     lines = [plain_text(overview_table(groups, target)), *notes, *group_notes]
     verdicts = verdict_lines(groups)
     if verdicts:

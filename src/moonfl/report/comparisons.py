@@ -1,4 +1,4 @@
-"""Which groups are compared: together in one figure, and with which FedAvg baseline."""
+"""Which groups are compared: together in one figure, and with which baseline."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .conclusions import Conclusion, Pairing, conclude
-from .groups import LENGTH, MAX_PER_FIGURE, Group
+from .groups import LENGTH, MAX_PER_FIGURE, Group, baseline_name
 from .runs import Run
 from .statistics import paired_differences
 
@@ -16,8 +16,9 @@ class Comparison:
     """A group, its baseline, and what their runs show."""
 
     group: Group
-    baseline: Group | None  # FedAvg with the same settings
+    baseline: Group | None  # with the same settings; FedAvg, or what the user chose
     conclusion: Conclusion
+    baseline_name: str = "FedAvg"
 
 
 def figure_groups(groups: list[Group]) -> list[list[Group]]:
@@ -46,24 +47,24 @@ def figure_groups(groups: list[Group]) -> list[list[Group]]:
 
 
 def split_figure(groups: list[Group]) -> list[list[Group]]:
-    """Split groups into figures of at most MAX_PER_FIGURE; FedAvg is in each of them."""
+    """Split groups into figures of at most MAX_PER_FIGURE; the baseline is in each of them."""
     if len(groups) <= MAX_PER_FIGURE:
         return [groups]
-    fedavg = [group for group in groups if group.is_fedavg][:1]
-    others = [group for group in groups if group not in fedavg]
-    step = MAX_PER_FIGURE - len(fedavg)
+    base = [group for group in groups if group.is_baseline][:1]
+    others = [group for group in groups if group not in base]
+    step = MAX_PER_FIGURE - len(base)
     count = -(-len(others) // step)  # rounded up
     parts = np.array_split(range(len(others)), count)
-    return [fedavg + [others[i] for i in part] for part in parts]
+    return [base + [others[i] for i in part] for part in parts]
 
 
-def compare_with_fedavg(groups: list[Group]) -> list[Comparison]:
-    """Return a comparison for each group other than FedAvg on a dataset that has FedAvg.
+def compare_with_baseline(groups: list[Group]) -> list[Comparison]:
+    """Return a comparison for each other group on a dataset that has the baseline.
 
     The verdicts of all groups are corrected together, because a reader sees them together.
     """
-    datasets = {group.dataset for group in groups if group.is_fedavg}
-    compared = [group for group in groups if group.dataset in datasets and not group.is_fedavg]
+    datasets = {group.dataset for group in groups if group.is_baseline}
+    compared = [group for group in groups if group.dataset in datasets and not group.is_baseline]
     baselines = [baseline(group, groups) for group in compared]
     pairings = []
     for group, base in zip(compared, baselines, strict=True):
@@ -72,7 +73,7 @@ def compare_with_fedavg(groups: list[Group]) -> list[Comparison]:
         else:
             pairings.append(pair(group, base))
     return [
-        Comparison(group, base, conclusion)
+        Comparison(group, base, conclusion, baseline_name(groups))
         for group, base, conclusion in zip(compared, baselines, conclude(pairings), strict=True)
     ]
 
@@ -134,38 +135,38 @@ def same_data(run: Run, other: Run) -> bool:
 
 
 def baseline(group: Group, groups: list[Group]) -> Group | None:
-    """Return the FedAvg group with the same settings; None if there is none or several.
+    """Return the baseline with the same settings; None if there is none or several.
 
     For a group without federation, the settings of the length of training are not compared.
     """
-    matches = fedavg_matches(group, groups)
+    matches = baseline_matches(group, groups)
     if len(matches) != 1 or matches[0] is group:
         return None
     return matches[0]
 
 
-def fedavg_matches(group: Group, groups: list[Group]) -> list[Group]:
-    """Return the FedAvg groups with the same settings."""
+def baseline_matches(group: Group, groups: list[Group]) -> list[Group]:
+    """Return the baseline groups with the same settings."""
     without = () if group.federated else LENGTH
     setting = group.shared_settings(without)
     return [
-        other for other in groups if other.is_fedavg and other.shared_settings(without) == setting
+        other for other in groups if other.is_baseline and other.shared_settings(without) == setting
     ]
 
 
 def missing_baseline(group: Group, groups: list[Group]) -> str:
-    """Return why a group has no baseline: the settings in which the nearest FedAvg differs."""
-    matches = fedavg_matches(group, groups)
+    """Return why a group has no baseline: the settings in which the nearest one differs."""
+    matches = baseline_matches(group, groups)
     if len(matches) > 1:
-        return f"{len(matches)} groups of FedAvg match its settings"
+        return f"{len(matches)} groups of {baseline_name(groups)} match its settings"
     without = () if group.federated else LENGTH
     setting = dict(group.shared_settings(without))
     nearest: list[str] = []
     for other in groups:
-        if other.is_fedavg and other.dataset == group.dataset:
+        if other.is_baseline and other.dataset == group.dataset:
             theirs = dict(other.shared_settings(without))
             keys = sorted(setting.keys() | theirs.keys())
             differing = [key for key in keys if setting.get(key) != theirs.get(key)]
             if not nearest or len(differing) < len(nearest):
                 nearest = differing
-    return f"FedAvg has another {', '.join(nearest)}"
+    return f"{baseline_name(groups)} has another {', '.join(nearest)}"

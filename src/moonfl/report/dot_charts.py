@@ -7,7 +7,7 @@ import numpy as np
 
 from .comparisons import Comparison, baseline
 from .curves import describe_setting, short_label
-from .groups import Group
+from .groups import Group, baseline_name
 from .rendering import Picture, render
 from .statistics import (
     confusion_shares,
@@ -120,26 +120,27 @@ def final_accuracy_chart(name: str, groups: list[Group]) -> Picture:
 
 
 def difference_chart(name: str, comparisons: list[Comparison]) -> Picture:
-    """Return a chart of the differences to FedAvg, with the intervals of their means."""
+    """Return a chart of the differences to the baseline, with the intervals of their means."""
     groups = [comparison.group for comparison in comparisons]
+    base = comparisons[0].baseline_name
     with figure_style():
         subtitle = describe_setting(groups)
-        figure, axes = new_figure("Difference to FedAvg", subtitle, height(len(groups)))
+        figure, axes = new_figure(f"Difference to {base}", subtitle, height(len(groups)))
         axes.axvline(0, color=INK, lw=0.8)
         for k, comparison in enumerate(comparisons):
             draw_difference(axes, k, comparison)
         label_rows(axes, [short_label(group, groups) for group in groups])
-        axes.set_xlabel("final accuracy minus FedAvg's, points")
+        axes.set_xlabel(f"final accuracy minus {base}'s, points")
         axes.margins(x=0.08)
         caption = (
-            "Final accuracy minus FedAvg's: mean over seeds with its 95 % interval. Each short "
+            f"Final accuracy minus {base}'s: mean over seeds with its 95 % interval. Each short "
             "vertical line is one seed. An interval that contains 0 supports no verdict."
         )
         values = [
             f"{comparison.group.label}: {comparison.conclusion.text}" for comparison in comparisons
         ]
         return render(
-            name, figure, caption, f"Dot chart of differences to FedAvg. {'; '.join(values)}."
+            name, figure, caption, f"Dot chart of differences to {base}. {'; '.join(values)}."
         )
 
 
@@ -232,12 +233,12 @@ def cost_chart(name: str, groups: list[Group]) -> Picture | None:
 
 
 def relative_cost(group: Group, groups: list[Group], cost: MeanStd) -> str:
-    """Return the cost relative to FedAvg's as text; empty if there is no FedAvg to compare."""
+    """Return the cost relative to the baseline's as text; empty if there is none."""
     base = baseline(group, groups)
     base_cost = metric_per_round(base, "cpu_seconds") if base else None
     if base_cost is None or not base_cost.mean:
         return ""
-    return f" = {cost.mean / base_cost.mean:.2f} × FedAvg"
+    return f" = {cost.mean / base_cost.mean:.2f} × {baseline_name(groups)}"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InputError, unknown
 from ..runs.schema import RoundRecord
 from .labels import (
     dataset_name,
@@ -34,6 +35,7 @@ class Group:
     setting: str = ""  # the settings that differ from those of other groups
     style: int = 0  # number of the colour, line style and marker
     left_out: tuple[Run, ...] = ()  # unfinished or diverged, while other seeds are finished
+    is_baseline: bool = False  # whether other groups are compared with this one
 
     @property
     def settings(self) -> Settings:
@@ -77,7 +79,7 @@ class Group:
 
     @property
     def is_fedavg(self) -> bool:
-        """Return True for plain FedAvg, the baseline of the other methods."""
+        """Return True for plain FedAvg, the default baseline of the other methods."""
         return self.federated and is_fedavg(self.settings)
 
     @property
@@ -136,8 +138,11 @@ class Group:
         return tuple(pairs)
 
 
-def group_runs(runs: list[Run]) -> tuple[list[Group], list[str]]:
-    """Return the groups, sorted and labelled, and notes on runs that are left out or unfinished."""
+def group_runs(runs: list[Run], baseline: str | None = None) -> tuple[list[Group], list[str]]:
+    """Return the groups, sorted and labelled, and notes on runs that are left out or unfinished.
+
+    `baseline` names the method that the others are compared with; by default it is FedAvg.
+    """
     by_settings, notes = runs_by_settings(runs)
     groups = []
     for by_seed in by_settings:
@@ -156,7 +161,7 @@ def group_runs(runs: list[Run]) -> tuple[list[Group], list[str]]:
         members = tuple(by_seed[seed] for seed in included)
         groups.append(Group(members, left_out=tuple(left_out)))
     groups.sort(key=lambda group: sort_key(group.settings, group.federated))
-    groups = add_labels(groups)
+    groups = mark_baseline(add_labels(groups), baseline)
     return groups, notes + status_notes(groups)
 
 
@@ -280,6 +285,48 @@ def line_styles(names: list[str], groups: list[Group]) -> dict[str, int]:
     others = list(dict.fromkeys(name for name in names if name not in fedavg))
     step = MAX_PER_FIGURE - 1
     return {name: 1 + k % step + MAX_PER_FIGURE * (k // step) for k, name in enumerate(others)}
+
+
+def mark_baseline(groups: list[Group], name: str | None) -> list[Group]:
+    """Return the groups; those with this label, method or algorithm are marked as baseline."""
+    if name is None:
+        return [replace(group, is_baseline=group.is_fedavg) for group in groups]
+    federated = [group for group in groups if group.federated]
+    wanted = name.casefold()
+    for key in (group_label, group_method, group_algorithm):
+        matches = [group for group in federated if key(group).casefold() == wanted]
+        if matches:
+            break
+    else:
+        raise unknown("baseline", name, {group.label for group in federated})
+    settings = Counter(group.shared_settings() for group in matches)
+    repeated = [group.label for group in matches if settings[group.shared_settings()] > 1]
+    if repeated:
+        raise InputError(
+            f"the baseline {name} is ambiguous: {' and '.join(repeated)}; write one of these"
+        )
+    return [replace(group, is_baseline=group in matches) for group in groups]
+
+
+def group_label(group: Group) -> str:
+    """Return the label of a group."""
+    return group.label
+
+
+def group_method(group: Group) -> str:
+    """Return the name of a group's method as papers write it."""
+    return group.method
+
+
+def group_algorithm(group: Group) -> str:
+    """Return the name of a group's algorithm on the command line."""
+    return str(group.settings["algorithm.name"])
+
+
+def baseline_name(groups: list[Group]) -> str:
+    """Return the name of the method that the others are compared with."""
+    methods = [group.method for group in groups if group.is_baseline and not group.is_fedavg]
+    return methods[0] if methods else "FedAvg"
 
 
 def by_dataset(groups: list[Group]) -> list[list[Group]]:

@@ -4,34 +4,35 @@ No sentence claims more than the verdicts of conclusions.py. Sentences start wit
 own, so that labels, which may contain the name of a user's class, are shown as written.
 """
 
-from .comparisons import Comparison, compare_with_fedavg
+from .comparisons import Comparison, compare_with_baseline
 from .conclusions import Conclusion, Verdict
 from .curves import seed_count
-from .groups import Group, by_dataset
+from .groups import Group, baseline_name, by_dataset
 from .statistics import final_accuracy
 from .tables import Column, interval_end, percent, points
 
 MAX_NAMED = 5  # comparisons that a headline names for each verdict
 INTERVAL = "95 % interval {}"
-STARTS = {  # of the sentence on all comparisons with a verdict, in their order
-    Verdict.BETTER: "Better than FedAvg",
-    Verdict.WORSE: "Worse than FedAvg",
-    Verdict.OPEN: "Not distinguishable from FedAvg",
-    Verdict.EQUAL: "Equal to FedAvg",
+STARTS = {  # of the sentence on all comparisons with a verdict and a baseline
+    Verdict.BETTER: "Better than {}",
+    Verdict.WORSE: "Worse than {}",
+    Verdict.OPEN: "Not distinguishable from {}",
+    Verdict.EQUAL: "Equal to {}",
     Verdict.NONE: "No verdict on",
 }
 
 
 def headlines(groups: list[Group]) -> list[str]:
-    """Return a headline for each dataset: which methods are better or worse than FedAvg."""
-    comparisons = compare_with_fedavg(groups)
+    """Return a headline for each dataset: which methods are better or worse than the baseline."""
+    comparisons = compare_with_baseline(groups)
     parts = by_dataset(groups)
     texts = []
     for part in parts:
         start = f"{part[0].dataset}: " if len(parts) > 1 else ""
         labels = [group.label for group in part]
         members = [comparison for comparison in comparisons if comparison.group.label in labels]
-        texts.append(start + (describe_verdicts(members) or describe_highest(part)))
+        text = describe_verdicts(members) or describe_highest(part, baseline_name(groups))
+        texts.append(start + text)
     return texts
 
 
@@ -47,6 +48,7 @@ def describe_verdicts(comparisons: list[Comparison]) -> str:
         ]
         if named:
             more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
+            start = start.format(comparisons[0].baseline_name)
             sentences.append(f"{start}: {', '.join(named[:MAX_NAMED])}{more}.")
     return " ".join(sentences)
 
@@ -68,8 +70,8 @@ def describe_difference(conclusion: Conclusion, brief: bool) -> str:
     return ", ".join(parts)
 
 
-def describe_highest(groups: list[Group]) -> str:
-    """Return the sentence on a dataset without FedAvg: the highest mean, which is no verdict."""
+def describe_highest(groups: list[Group], baseline: str) -> str:
+    """Return the sentence on a dataset without baseline: the highest mean, which is no verdict."""
     federated = [group for group in groups if group.federated] or groups
     best = max(federated, key=lambda group: final_accuracy(group).mean)
     accuracy = Column("", percent).text(final_accuracy(best))
@@ -80,16 +82,16 @@ def describe_highest(groups: list[Group]) -> str:
         return f"{start}: {result}."
     return (
         f"{start}, highest mean of {len(federated)}: {result}. "
-        "Without runs of FedAvg there is no verdict."
+        f"Without runs of {baseline} there is no verdict."
     )
 
 
 def verdict_lines(groups: list[Group]) -> list[str]:
-    """Return the comparisons with FedAvg, two lines each, for a terminal."""
+    """Return the comparisons with the baseline, two lines each, for a terminal."""
     lines = []
-    for comparison in compare_with_fedavg(groups):
+    for comparison in compare_with_baseline(groups):
         conclusion = comparison.conclusion
-        base = comparison.baseline.label if comparison.baseline else "FedAvg"
+        base = comparison.baseline.label if comparison.baseline else comparison.baseline_name
         lines.append(f"{comparison.group.label} compared with {base}: {conclusion.text}")
         if conclusion.mean is not None:
             lines.append(f"  {describe_seeds(conclusion)}")

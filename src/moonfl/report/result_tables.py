@@ -1,4 +1,4 @@
-"""The tables of results: accuracy, differences to FedAvg, rounds to a target, cost, overview.
+"""The tables of results: accuracy, differences to the baseline, rounds to a target, cost, overview.
 
 Where to add a report column: each table below is a tuple of `ResultColumn`, one per column, from
 left to right. Add an entry with a header, a function from a `Row` to the value, and a format of
@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .comparisons import baseline, compare_with_fedavg
+from .comparisons import baseline, compare_with_baseline
 from .conclusions import Conclusion
-from .groups import SMALL_SCALE, Group
+from .groups import SMALL_SCALE, Group, baseline_name
 from .statistics import (
     Reach,
     best_rounds,
@@ -48,9 +48,10 @@ class Row:
     """What the columns of a row are computed from: a group and what it is compared with."""
 
     group: Group
-    baseline: Group | None  # FedAvg with the same settings
+    baseline: Group | None  # with the same settings; FedAvg, or what the user chose
     target: float  # target accuracy of the group's dataset
-    conclusion: Conclusion | None  # None if there is no FedAvg on the dataset, or for FedAvg
+    conclusion: Conclusion | None  # None without a baseline on the dataset, or for it
+    baseline_name: str
 
     def reach(self) -> list[Reach | None]:
         """Return for each seed when it reaches the target; nothing without federation."""
@@ -58,7 +59,7 @@ class Row:
 
     @property
     def differences(self) -> tuple[float, ...]:
-        """Return the differences to FedAvg, one per common seed."""
+        """Return the differences to the baseline, one per common seed."""
         return self.conclusion.differences if self.conclusion else ()
 
 
@@ -66,7 +67,7 @@ class Row:
 class ResultColumn:
     """A column of a table of results."""
 
-    header: str
+    header: str  # {baseline} is replaced by the name of the baseline
     value: Callable[[Row], Any]  # text, a number, a MeanStd, a tuple (by seed), or None
     format: Callable[[Any], str] = str
     optional: bool = False  # left out if no row has a value
@@ -98,12 +99,12 @@ def best_accuracy(row: Row) -> MeanStd | None:
 
 
 def interval(row: Row) -> Interval | None:
-    """Return the 95 % interval of the difference to FedAvg."""
+    """Return the 95 % interval of the difference to the baseline."""
     return row.conclusion.interval if row.conclusion else None
 
 
 def verdict(row: Row) -> str | None:
-    """Return the verdict on the difference to FedAvg, in words."""
+    """Return the verdict on the difference to the baseline, in words."""
     return row.conclusion.text if row.conclusion else None
 
 
@@ -138,7 +139,7 @@ def mean_per_round(row: Row, metric: str) -> float | None:
 
 
 def relative_cpu_seconds(row: Row) -> float | None:
-    """Return CPU seconds per round relative to FedAvg's."""
+    """Return CPU seconds per round relative to the baseline's."""
     if row.baseline is None or not row.group.federated:
         return None
     ours = metric_per_round(row.group, "cpu_seconds")
@@ -220,7 +221,7 @@ COST = (
         lambda row: metric_per_round(row.group, "cpu_seconds"),
         significant_digits,
     ),
-    ResultColumn("CPU time / FedAvg's", relative_cpu_seconds, "{:.2f}".format),
+    ResultColumn("CPU time / {baseline}'s", relative_cpu_seconds, "{:.2f}".format),
     ResultColumn(
         "sent to parties per round", lambda row: mean_per_round(row, "bytes_down"), byte_size
     ),
@@ -244,7 +245,7 @@ OVERVIEW = (
         optional=True,
     ),
     ResultColumn("best, %", best_accuracy, percent),
-    ResultColumn("minus FedAvg", lambda row: mean_std(row.differences), points),
+    ResultColumn("minus {baseline}", lambda row: mean_std(row.differences), points),
     ResultColumn("rounds to target", lambda row: rounds_and_bytes(row.reach())[0], integer),
     ResultColumn(
         "CPU s/round", lambda row: metric_per_round(row.group, "cpu_seconds"), significant_digits
@@ -271,18 +272,19 @@ def accuracy_table(groups: list[Group]) -> Table:
 
 
 def difference_table(groups: list[Group]) -> Table | None:
-    """Return the table of differences to FedAvg; None if there is nothing to compare."""
+    """Return the table of differences to the baseline; None if there is nothing to compare."""
     rows = [row for row in compare_groups(groups, None) if row.conclusion is not None]
     if not rows:
         return None
-    title = mark_small("Difference to FedAvg, paired by seed", groups)
-    note = " ".join(["Final accuracy minus FedAvg's.", *describe_method(groups), STD_NOTE])
+    base = baseline_name(groups)
+    title = mark_small(f"Difference to {base}, paired by seed", groups)
+    note = " ".join([f"Final accuracy minus {base}'s.", *describe_method(groups), STD_NOTE])
     return build_table("differences", title, DIFFERENCES, rows, note)
 
 
 def describe_method(groups: list[Group]) -> list[str]:
     """Return how intervals and verdicts are computed and what they hold for, as sentences."""
-    comparisons = compare_with_fedavg(groups)
+    comparisons = compare_with_baseline(groups)
     tested = sum(comparison.conclusion.p_value is not None for comparison in comparisons)
     if tested == 0:
         return []
@@ -308,9 +310,10 @@ def target_table(groups: list[Group], target: float | None) -> Table | None:
         return None
     note = "The target was set by the user."
     if target is None:
+        base = baseline_name(groups)
         note = (
-            "The target is the final accuracy of FedAvg, of the group with most rounds if the "
-            "dataset has several; without FedAvg it is the lowest final accuracy."
+            f"The target is the final accuracy of {base}, of the group with most rounds if the "
+            f"dataset has several; without {base} it is the lowest final accuracy."
         )
     title = mark_small("Rounds and bytes to a target accuracy", groups)
     return build_table("target", title, TARGET, rows, note)
@@ -335,7 +338,7 @@ def overview_table(groups: list[Group], target: float | None) -> Table:
 def compare_groups(groups: list[Group], target: float | None) -> list[Row]:
     """Return a row for each group, with its baseline and target accuracy."""
     targets = target_accuracies(groups, target)
-    comparisons = compare_with_fedavg(groups)
+    comparisons = compare_with_baseline(groups)
     conclusions = {comparison.group.label: comparison.conclusion for comparison in comparisons}
     return [
         Row(
@@ -343,6 +346,7 @@ def compare_groups(groups: list[Group], target: float | None) -> list[Row]:
             baseline=baseline(group, groups),
             target=targets[group.dataset],
             conclusion=conclusions.get(group.label),
+            baseline_name=baseline_name(groups),
         )
         for group in groups
     ]
@@ -352,10 +356,14 @@ def build_table(
     name: str, title: str, columns: tuple[ResultColumn, ...], rows: list[Row], note: str
 ) -> Table:
     """Return a table with the values of the columns, without empty optional columns."""
+    base = rows[0].baseline_name
     table = Table(
         name=name,
         title=title,
-        columns=tuple(Column(c.header, c.format, optional=c.optional) for c in columns),
+        columns=tuple(
+            Column(c.header.replace("{baseline}", base), c.format, optional=c.optional)
+            for c in columns
+        ),
         rows=[tuple(column.value(row) for column in columns) for row in rows],
         note=note,
     )

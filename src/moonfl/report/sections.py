@@ -9,7 +9,7 @@ import numpy as np
 from ..data.descriptions import describe_data
 from ..data.skew import measure_skew
 from ..runs.schema import PartitionRecord
-from .comparisons import Comparison, compare_with_fedavg, figure_groups
+from .comparisons import Comparison, compare_with_baseline, figure_groups
 from .confusion import confusion_matrix
 from .curves import accuracy_curves, describe_setting, drift_figure
 from .description_tables import (
@@ -94,12 +94,12 @@ def accuracy_section(groups: list[Group]) -> Section:
 
 
 def difference_pictures(groups: list[Group]) -> list[Picture]:
-    """Return a chart of the differences to FedAvg for each dataset that has them.
+    """Return a chart of the differences to the baseline for each dataset that has them.
 
     SOLO is often so far below that the differences of the other methods would be invisible.
     """
     charts: dict[str, list[Comparison]] = {}
-    for comparison in compare_with_fedavg(groups):
+    for comparison in compare_with_baseline(groups):
         if comparison.group.federated and comparison.conclusion.differences:
             charts.setdefault(comparison.group.dataset, []).append(comparison)
     pictures = []

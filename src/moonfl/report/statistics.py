@@ -122,18 +122,18 @@ def rounds_and_bytes(hits: Sequence[Reach | None]) -> tuple[tuple[Any, ...], tup
 def target_accuracies(groups: list[Group], target: float | None) -> dict[str, float]:
     """Return the target accuracy of each dataset.
 
-    Without a `target` it is the final accuracy of FedAvg, of the longest group if there are
-    several; without FedAvg it is the lowest final accuracy. Rounds that were evaluated without all
+    Without a `target` it is the final accuracy of the baseline, of the longest group if there are
+    several; without one it is the lowest final accuracy. Rounds that were evaluated without all
     sites do not count.
     """
     targets: dict[str, float] = {}
     for dataset in dict.fromkeys(group.dataset for group in groups):
         members = [group for group in groups if group.dataset == dataset]
-        fedavg = [group for group in members if group.is_fedavg]
+        base = [group for group in members if group.is_baseline]
         if target is not None:
             targets[dataset] = target
-        elif fedavg:
-            longest = max(fedavg, key=lambda group: group.length)
+        elif base:
+            longest = max(base, key=lambda group: group.length)
             targets[dataset] = complete_accuracy(longest)
         else:
             targets[dataset] = min(map(complete_accuracy, members))
