@@ -7,8 +7,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
+from nbclient import NotebookClient
 
 from helpers.documents import commands
 from helpers.problems import TINY, gaussians, train, write_hapt
@@ -30,7 +32,7 @@ def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_example_is_tested_and_described() -> None:
     readme = (EXAMPLES / "README.md").read_text()
     tests = Path(__file__).read_text()
-    for path in EXAMPLES.glob("*.py"):
+    for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.ipynb")]:
         assert f"`{path.name}`" in readme
         assert f'"{path.name}"' in tests or f"{path.stem}:" in tests
 
@@ -126,3 +128,25 @@ def test_a_custom_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         server = train(replace(TINY, algorithm=algorithm), task)
         drifts.append(server.params["head.2.weight"].norm().item())
     assert drifts[0] == drifts[1] != drifts[2]
+
+
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    """Execute "tour.ipynb" at reduced length in a kernel; the stored file has no outputs."""
+    notebook = nbformat.read(EXAMPLES / "tour.ipynb", as_version=4)
+    for cell in notebook.cells:
+        assert not cell.get("outputs")
+        cell.source = cell.source.replace(
+            "rounds, epochs, seeds = 5, 5, (0, 1, 2)", "rounds, epochs, seeds = 2, 1, (0, 1)"
+        )
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    data = {kind: text for output in outputs for kind, text in output.get("data", {}).items()}
+    assert "image/png" in data
+    results = [
+        output for output in outputs if "<svg" in output.get("data", {}).get("text/html", "")
+    ]
+    assert len(results) == 1
+    text = "".join(output.get("text", "") for output in outputs)
+    assert "compared with FedAvg: " in text
+    assert "Warning" not in text
+    assert (tmp_path / "report" / "report.html").exists()

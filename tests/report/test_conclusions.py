@@ -463,7 +463,7 @@ def test_a_baseline_must_be_one_method_with_runs(tmp_path: Path) -> None:
     make_runs(tmp_path, "fedavg", [0.67, 0.681, 0.66])
     with pytest.raises(InputError, match=r"unknown baseline 'fedprox'.*FedAvg, MOON mu=5"):
         report.compare([tmp_path], baseline="fedprox")
-    make_run(tmp_path / "other", "moon", 0, mu=1)
+    make_runs(tmp_path, "moon", [0.70, 0.70, 0.71], mu=1)
     with pytest.raises(InputError, match=r"ambiguous: MOON mu=[15] and MOON mu=[15]; write"):
         report.compare([tmp_path], baseline="moon")
     assert "compared with MOON mu=1" in report.compare([tmp_path], baseline="MOON mu=1")

@@ -4,8 +4,6 @@ import os
 import sys
 from types import TracebackType
 
-from tqdm import tqdm
-
 from ..errors import notify
 from ..measures import is_evaluated, measure_of
 from ..runs.schema import RoundRecord
@@ -30,6 +28,8 @@ class Progress:
         self.shown = 0  # the last round that was shown
         self.bar = None
         if on_terminal():
+            from tqdm.auto import tqdm
+
             self.bar = tqdm(total=rounds, unit="round", leave=False, mininterval=0, miniters=1)
 
     def __enter__(self) -> "Progress":

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from ..errors import RunError
 from .cifar import CIFAR10_TRAIN
@@ -25,6 +24,8 @@ MD5 = {  # of the published pixels followed by the labels, one byte each
 
 def convert_cifar10(package: Path, target: Path) -> None:
     """Write the publisher's six files; pixels and labels are checked against the published ones."""
+    from tqdm.auto import tqdm  # it looks for a notebook and its widgets
+
     try:
         train_labels = json.loads((package / "train_lables.json").read_bytes())
         test_labels = json.loads((package / "test_lables.json").read_bytes())

@@ -12,8 +12,6 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tqdm import tqdm
-
 from ..errors import InputError, RunError
 from .datasets import DATASETS, source
 from .locations import missing_files
@@ -180,6 +178,8 @@ def _receive(url: str, part: Path) -> bool:
 
     Return True if it is complete as far as the server reports.
     """
+    from tqdm.auto import tqdm  # it looks for a notebook and its widgets
+
     size = part.stat().st_size if part.exists() else 0
     headers = {"Range": f"bytes={size}-"} if size else {}
     try:

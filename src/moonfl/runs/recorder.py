@@ -20,6 +20,7 @@ from ..types import Params, Server, Update
 from . import checkpoint
 from .analysis import analyse
 from .files import append_line, write_atomically
+from .html import result_html
 from .index import BEST, CHECKPOINT, FINAL, PARTITION, ROUNDS, SETTINGS, hash_file
 from .schema import RoundRecord, encode
 from .states import States
@@ -98,6 +99,10 @@ class Result:
     def chosen(self) -> RoundRecord | None:
         """Return the first round that is best on validation data, if rounds are validated."""
         return selected_round(self.rounds)
+
+    def _repr_html_(self) -> str:
+        """Return a small table and the curve of the run, which notebooks show."""
+        return result_html(self.experiment, self.rounds, self.directory)
 
     def summary(self) -> dict[str, Any]:
         """Return the result as plain values, for JSON."""
