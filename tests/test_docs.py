@@ -18,6 +18,7 @@ from moonfl.algorithms import ALGORITHMS
 from moonfl.cli import main
 from moonfl.data.datasets import DATASETS
 from moonfl.experiment import Experiment
+from moonfl.optimizers import OPTIMIZERS, SCHEDULES
 from moonfl.server_optimizers import SERVERS
 
 EXAMPLES = [f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")]
@@ -205,6 +206,20 @@ def test_the_page_of_server_optimizers() -> None:
     }
     for cls in SERVERS.values():
         assert references_in(sys.modules[cls.__module__].__doc__ or "") <= references_in(text)
+
+
+def test_the_page_of_training_options() -> None:
+    text = (DOCS / "how-to" / "training.md").read_text()
+    settings = {key: value for key, value in settings_in(text).items() if "." in key}
+    for name in ("adam", "adamw"):
+        assert settings == default_settings(OPTIMIZERS[name], "optimizer.")
+    for name, cls in SCHEDULES.items():
+        defaults = default_settings(cls, "schedule.")
+        row = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
+        assert dict(re.findall(r"`(schedule\.\w+)=([\d.]+)`", row)) == defaults
+    for module in ("adam", "schedules"):
+        source = (SRC / "optimizers" / f"{module}.py").read_text()
+        assert references_in(source) <= references_in(text)
 
 
 def test_the_page_of_robust_rules() -> None:

@@ -35,6 +35,8 @@ from moonfl.algorithms import (
     Solo,
 )
 from moonfl.experiment import Experiment
+from moonfl.optimizers import Adam as LocalAdam
+from moonfl.optimizers import AdamW, Cosine, Step
 from moonfl.server_optimizers import Adagrad, Adam, Momentum, Yogi
 from moonfl.task import Task
 from moonfl.types import Params
@@ -70,6 +72,11 @@ RUNS = {
     "fedrep": replace(BASE, algorithm=FedRep(head_epochs=3), personal="output"),
     "perfedavg": replace(BASE, algorithm=PerFedAvg(alpha=0.1), finetune=1),
     "finetune": replace(BASE, finetune=2),
+    "adam, cosine": replace(BASE, optimizer=LocalAdam(), lr=0.002, schedule=Cosine(final=0.1)),
+    "adamw, clipped": replace(
+        BASE, optimizer=AdamW(eps=0.001), lr=0.005, weight_decay=1, grad_clip=1
+    ),
+    "nesterov, warmup": replace(BASE, nesterov=True, schedule=Step(every=2), warmup=2),
     "half the parties": replace(BASE, sample_fraction=0.4),
     "no head": replace(BASE, head=False),
 }
