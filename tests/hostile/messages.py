@@ -221,7 +221,7 @@ MESSAGES: dict[str, Reader] = {
         cases=2000,
     ),
     "evaluate request": message(
-        pack(EvaluateRequest(party=1, run="r1", accepted=0), {"model": PARAMS}),
+        pack(EvaluateRequest(party=1, run="r1", round=1, accepted=0), {"model": PARAMS}),
         lambda content: read_evaluate_request(content, 1, PARAMS),
         lambda answer, expected: check_tensors(answer[1], expected[1]),
     ),

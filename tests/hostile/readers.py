@@ -25,6 +25,7 @@ from helpers.problems import (
     write_cifar10,
     write_cifar100,
     write_images,
+    write_patients,
     write_tiny_imagenet,
 )
 from moonfl import Experiment, InputError
@@ -46,6 +47,9 @@ from .harness import Reader
 
 SMALL = Experiment(parties=2, rounds=2, epochs=1, validation=0.2, out_dim=8)
 BY_SITE = Reading(label="outcome", column="site")
+ENCODED = Reading(
+    label="outcome", column="hospital", ignore=("patient",), impute="indicator", encode="onehot"
+)
 MESSAGE_LINES = 3  # of a command that fails: the error, after notes such as the data location
 
 
@@ -80,12 +84,20 @@ def check_dataset(data: Dataset, expected: Dataset) -> None:
         assert len(x) == len(y) >= 1, (len(x), len(y))
         assert y.dtype == torch.int64, y.dtype
         assert 0 <= int(y.min()) <= int(y.max()) < classes, (y.min(), y.max(), classes)
-        assert isinstance(x, Images) or bool(torch.isfinite(x.float()).all()), "not finite"
+        if not isinstance(x, Images):
+            missing = (
+                x.isnan() if data.table is not None else torch.zeros(x.shape, dtype=torch.bool)
+            )
+            assert bool((torch.isfinite(x.float()) | missing).all()), "not finite"
         assert all(len(values) == len(y) for values in columns.values()), "columns"
 
 
 def write_table(folder: Path) -> None:
     (folder / "data").write_text(TABLE)
+
+
+def write_patient_table(folder: Path) -> None:
+    write_patients(folder / "data", rows=10)
 
 
 def write_tables(folder: Path) -> None:
@@ -283,6 +295,7 @@ def check_checkpoint(value: Any, expected: Any) -> None:
 RUN = Reader(write=write_run, read=read_checkpoint, check=check_checkpoint, cases=1200)
 READERS: dict[str, Reader] = {
     "csv": dataset("csv", write_table, BY_SITE, cases=1500),
+    "csv with categories": dataset("csv", write_patient_table, ENCODED),
     "csv folder": dataset("csv", write_tables, BY_SITE),
     "npz": dataset("npz", write_arrays, Reading(column="person"), cases=1500),
     "npz of images": dataset("npz", write_image_arrays),
