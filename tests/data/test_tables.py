@@ -133,7 +133,7 @@ def test_wrong_settings_and_tables(patients: Path, changes: list[str], message: 
 
 def test_the_keys_belong_to_tables() -> None:
     with pytest.raises(
-        InputError, match=r"impute belongs to dataset=csv or given, not to .*digits"
+        InputError, match=r"impute belongs to dataset=csv.* or given, not to .*digits"
     ):
         Experiment(impute="mean")
     assert Experiment(dataset="sites", impute="mean").impute == "mean"
