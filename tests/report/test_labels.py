@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from moonfl.algorithms import MOON, FedAvg, FedDecorr, Scaffold
+from moonfl.algorithms import MOON, FedAvg, FedDecorr, FedRep, Scaffold
 from moonfl.experiment import Experiment, to_dict
 from moonfl.report.labels import AGGREGATION_NAMES, SERVER_NAMES, is_fedavg, method_labels
 from moonfl.report.labels import method_name as name_of_settings
@@ -40,6 +40,8 @@ def settings_of(**changes: Any) -> dict[str, Any]:
         ({"algorithm": MOON(), "server": Momentum()}, "MOON, FedAvgM"),
         ({"algorithm": FedAvg(), "server": Adam(), "aggregation": "median"}, "FedAdam, median"),
         ({"algorithm": FedAvg(), "personal": "head"}, "FedAvg, personal head"),
+        ({"algorithm": FedRep(), "personal": "output"}, "FedRep"),
+        ({"algorithm": FedRep(), "personal": "encoder"}, "FedRep, LG-FedAvg"),
         (
             {
                 "algorithm": MOON() + Scaffold(),

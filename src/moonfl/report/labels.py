@@ -14,6 +14,7 @@ DATASET_NAMES = {
 }
 # Settings of the other components, as papers write them.
 PERSONAL_NAMES = {"batchnorm": "FedBN", "output": "FedPer", "encoder": "LG-FedAvg"}
+IMPLIED_PERSONAL = {"fedrep": "output"}  # what a method is published with, and not named beside it
 AGGREGATION_NAMES = {"fednova": "FedNova"}
 SERVER_NAMES = {
     "momentum": "FedAvgM",
@@ -185,14 +186,17 @@ def component_names(settings: Settings) -> tuple[list[str], list[str]]:
     """
     published: list[str] = []
     others: list[str] = []
+    implied = IMPLIED_PERSONAL.get(str(settings["algorithm.name"]))
     for value, default, names, prefix in (
-        (settings.get("personal"), None, PERSONAL_NAMES, "personal "),
+        (settings.get("personal"), implied, PERSONAL_NAMES, "personal "),
         (aggregation_rule(settings), "mean", AGGREGATION_NAMES, ""),
         (server_optimizer(settings), "average", SERVER_NAMES, "server "),
     ):
+        if value is None or value == default:
+            continue
         if str(value) in names:
             published.append(names[str(value)])
-        elif value != default:
+        else:
             others.append(f"{prefix}{value}")
     if settings.get("finetune") is not None:
         others.append(f"fine-tuned {settings['finetune']}")
