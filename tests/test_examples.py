@@ -71,6 +71,21 @@ def test_clinics(
     assert (tmp_path / "model" / "model.pt2").exists()
 
 
+def test_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("text.py", tmp_path, monkeypatch)
+    lines = capsys.readouterr().out.splitlines()
+    sizes = [int(size) for size in re.findall(r"\d+(?=[,;])", lines[0])]
+    assert len(sizes) == 4
+    assert min(sizes) > 100
+    assert [line.split()[0] for line in lines[1:]] == ["SOLO", "FedAvg"]
+    x, y, party = runpy.run_path(str(EXAMPLES / "text.py"))["read"]()
+    assert x.dtype == np.int64
+    assert len(np.unique(x, axis=0)) == len(x) == len(y) == len(party)
+    assert (x.min(), x.max()) == (0, 999)
+
+
 def test_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
