@@ -67,7 +67,7 @@ class Measure:
     @property
     def title(self) -> str:
         """Return the name at the beginning of a sentence."""
-        return self.name[0].upper() + self.name[1:]
+        return self.name.capitalize() if self.name.islower() else self.name
 
     @property
     def superlative(self) -> str:

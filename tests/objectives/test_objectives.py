@@ -215,8 +215,10 @@ QUICK = {"epochs": 1, "batch_size": 8, "out_dim": 8}
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_without_classes_trains(method: str, task: str) -> None:
     rounds = 2 if ALGORITHMS[method].federated else 1
+    further = {"fedrep": {"personal": "output", "epochs": 2}, "perfedavg": {"finetune": 1}}
+    keys = {**QUICK, **further.get(method, {})}
     result = moonfl.federate(
-        "mlp", parties_of(task), algorithm=method, rounds=rounds, task=task, workers=1, **QUICK
+        "mlp", parties_of(task), algorithm=method, rounds=rounds, task=task, workers=1, **keys
     )
     record = result.rounds[-1]
     assert measure_of(record) == (RMSE if task == "regression" else MEAN_AVERAGE_PRECISION)

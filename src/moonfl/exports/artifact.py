@@ -15,6 +15,11 @@ from ..types import Params
 WEIGHTS = "model.safetensors"
 PROGRAM = "model.pt2"
 README = "README.md"
+DECISIONS = {  # by task: what the model returns, how it is used, and what its columns are
+    "classification": ("logits", "logits.argmax(dim=1)", "Classes"),
+    "regression": ("predictions", "predictions", "Targets, in the units of the data,"),
+    "multilabel": ("logits", "logits.sigmoid() > 0.5", "Labels"),
+}
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ def readme(artifact: Artifact) -> str:
     method = markdown_text(exp.algorithm.label)
     encoder = markdown_text(str(exp.model))
     classes = markdown_text(", ".join(blueprint.classes))
+    outputs, decision, names = DECISIONS[exp.task]
     return f"""# A model trained by federated learning
 
 {title}.
@@ -113,17 +119,17 @@ Exported by moonfl {metadata.version("moonfl")} with torch {torch.__version__}.
 | `{WEIGHTS}` | weights and buffers by name, for `moonfl.load_model("{WEIGHTS}"{model_argument})` |
 
 The model takes a batch of samples as they are stored, {stored}.
-It returns their representations z and their logits:
+It returns their representations z and their {outputs}:
 
 ```python
 import torch
 model = torch.export.load("{PROGRAM}").module()
-z, logits = model(torch.zeros(1, {sizes}, dtype={blueprint.dtype}))
-print(logits.argmax(dim=1))
+z, {outputs} = model(torch.zeros(1, {sizes}, dtype={blueprint.dtype}))
+print({decision})
 ```
 
 Loading `{PROGRAM}` can execute code. Load it only from somebody you trust; loading `{WEIGHTS}`
 executes none.
 
-Classes in the order of the logits: {classes}.
+{names} in the order of the {outputs}: {classes}.
 {columns}"""

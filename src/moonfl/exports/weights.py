@@ -13,7 +13,7 @@ from ..data.augment import Preparation
 from ..data.encoding import from_record
 from ..data.locations import check_file
 from ..errors import InputError, first_line
-from ..experiment import CUSTOM_MODEL, Experiment, to_dict
+from ..experiment import CUSTOM_DATA, CUSTOM_MODEL, Experiment, to_dict
 from ..models.encoders import ModelSource
 from ..numerics import standard_settings
 from ..runs.schema import EncodingRecord, Record, decode, encode
@@ -23,7 +23,13 @@ from ..types import Params
 from .artifact import WEIGHTS, Artifact, is_custom
 
 KEY = "moonfl"  # of the header; one key with one JSON text, so that equal models are equal files
-NETWORK_SETTINGS = ("model", "head", "out_dim", "standardise")  # settings that define the network
+NETWORK_SETTINGS = (
+    "model",
+    "head",
+    "out_dim",
+    "standardise",
+    "task",
+)  # settings that define the network
 MACHINE_SETTINGS = ("data_dir", "device")  # settings of this machine, which are not exported
 
 
@@ -158,6 +164,8 @@ def _blueprint(header: Header, model: ModelSource | None) -> Blueprint:
             f"its network ({settings['model']}) is user code, which is not in this file; "
             "pass it as load_model(path, model), or use the model.pt2 next to the file"
         )
+    # Neither is part of the network, but some tasks are not possible with their defaults.
+    settings |= {"dataset": CUSTOM_DATA, "partition": "iid"}
     shape = tuple(header.shape)
     dtype = parse_dtype(header.dtype)
     preparation = Preparation(

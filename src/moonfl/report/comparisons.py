@@ -8,7 +8,7 @@ import numpy as np
 from .conclusions import Conclusion, Pairing, conclude
 from .groups import LENGTH, MAX_PER_FIGURE, Group, baseline_name
 from .runs import Run
-from .statistics import paired_differences
+from .statistics import final_accuracy, paired_differences
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,13 @@ def pair(group: Group, base: Group) -> Pairing:
         for seed in seeds
         if not same_data(ours[seed], theirs[seed])
     ]
-    return Pairing(tuple(differences), problems[0] if problems else "")
+    measure = group.measure
+    return Pairing(
+        differences=tuple(differences),
+        problem=problems[0] if problems else "",
+        higher_is_better=measure.higher_is_better,
+        unit=1.0 if measure.is_share else final_accuracy(base).mean,
+    )
 
 
 def absence(group: Group) -> str:

@@ -48,6 +48,8 @@ class Pairing:
 
     differences: tuple[float, ...]
     problem: str = ""  # why they support no verdict, such as a diverged run
+    higher_is_better: bool = True  # False for an error such as RMSE
+    unit: float = 1.0  # size of the values; differences far below it are rounding errors
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def conclude(pairings: Sequence[Pairing]) -> list[Conclusion]:
     conclusions = []
     for k, (pairing, problem) in enumerate(zip(pairings, problems, strict=True)):
         if problem is None:
-            conclusions.append(decide(pairing.differences, p_values[k], len(tested)))
+            conclusions.append(decide(pairing, p_values[k], len(tested)))
         else:
             conclusions.append(problem)
     return conclusions
@@ -95,20 +97,23 @@ def find_problem(pairing: Pairing) -> Conclusion | None:
         if not reason:
             reason = ONE_SEED if differences else "there is no common seed"
         return Conclusion(differences, Verdict.NONE, reason)
-    if max(differences) - min(differences) > ROUNDING:
+    rounding = ROUNDING * pairing.unit
+    if max(differences) - min(differences) > rounding:
         return None
-    if abs(differences[0]) <= ROUNDING:
+    if abs(differences[0]) <= rounding:
         return Conclusion(differences, Verdict.EQUAL, f"with each of {len(differences)} seeds")
     reason = "the same difference with every seed leaves no variance to estimate"
     return Conclusion(differences, Verdict.NONE, reason)
 
 
-def decide(differences: tuple[float, ...], adjusted: float, comparisons: int) -> Conclusion:
+def decide(pairing: Pairing, adjusted: float, comparisons: int) -> Conclusion:
     """Return the conclusion of a test, from its p-value with Holm's correction."""
+    differences = pairing.differences
     interval = t_interval(differences)
     seeds = len(differences)
     if adjusted < LEVEL:
-        verdict = Verdict.BETTER if interval.low > 0 else Verdict.WORSE
+        is_better = (interval.low > 0) == pairing.higher_is_better
+        verdict = Verdict.BETTER if is_better else Verdict.WORSE
         detail = ""
     else:
         verdict = Verdict.OPEN

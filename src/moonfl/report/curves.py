@@ -8,7 +8,6 @@ from .groups import SMALL_SCALE, Group
 from .rendering import Picture, render
 from .statistics import Floats, drift_curves, final_accuracy, mean_std_curves
 from .style import colour, figure_style, integer_ticks, legend, line_style, marker_style, new_figure
-from .tables import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,54 +70,59 @@ def draw_absences(axes: "Axes", gid: str, group: Group, mean: Floats) -> bool:
 
 def draw_level(axes: "Axes", gid: str, group: Group, label: str) -> None:
     """Draw the final accuracy of a group without federation, which has no rounds to compare."""
-    accuracy = 100 * final_accuracy(group).mean
-    axes.axhline(accuracy, label=label, gid=gid, **line_style(group.style))
+    value = group.measure.factor * final_accuracy(group).mean
+    axes.axhline(value, label=label, gid=gid, **line_style(group.style))
 
 
 def accuracy_curves(
     name: str, groups: list[Group], subtitle: str = "", first_round: int = 1
 ) -> Picture:
-    """Return a figure of test accuracy over rounds.
+    """Return a figure of test accuracy, or of the measure of another task, over rounds.
 
     `subtitle` replaces the setting that the groups share. `first_round` omits earlier rounds,
     so that the last ones are easier to distinguish.
     """
     with figure_style():
         subtitle = subtitle or describe_setting(groups)
-        figure, axes = new_figure("Test accuracy", subtitle, height=height(groups))
+        measure = groups[0].measure
+        name_of_test = f"Test {measure.name}"
+        figure, axes = new_figure(name_of_test, subtitle, height=height(groups))
         marked = False
         for k, group in enumerate(groups):
             label = short_label(group, groups)
             if group.federated:
-                curve = mean_std_curves(100 * group.metric_matrix("accuracy"))
+                curve = mean_std_curves(measure.factor * group.metric_matrix(measure.key))
                 label = f"{label}, {seed_count(group)}"
                 draw_curve(axes, f"line-{k}", group, curve, label=label)
                 marked |= draw_absences(axes, f"line-{k}", group, curve[0])
             else:
                 draw_level(axes, f"line-{k}", group, f"{label}, final, {seed_count(group)}")
-        axes.set(xlabel="round", ylabel="test accuracy, %")
+        axes.set(xlabel="round", ylabel=f"test {measure.with_unit}")
         axes.margins(x=0.02)
         if first_round > 1:
             cut_off_rounds(axes, groups, first_round)
         integer_ticks(axes)
         legend(figure, axes)
         caption = (
-            "Test accuracy after each round: mean (line) ± standard deviation (band) over seeds."
+            f"{name_of_test} after each round: mean (line) ± standard deviation (band) over seeds."
         )
         if marked:
             caption += " A cross marks a round that was evaluated without all sites."
         if not all(group.federated for group in groups):
             caption += " Methods without federation are shown as a horizontal line."
         shown = f" from {first_round} on" if first_round > 1 else ""
-        values = [f"{group.label} {percent(final_accuracy(group).mean)} %" for group in groups]
-        alt = f"Line chart of test accuracy over rounds{shown}. At the end: {', '.join(values)}."
+        values = [f"{group.label} {measure.text(final_accuracy(group).mean)}" for group in groups]
+        alt = (
+            f"Line chart of test {measure.name} over rounds{shown}. "
+            f"At the end: {', '.join(values)}."
+        )
         return render(name, figure, caption, alt)
 
 
 def cut_off_rounds(axes: "Axes", groups: list[Group], first_round: int) -> None:
     """Limit both axes to the rounds from `first_round` on."""
     late = [
-        100 * group.metric_matrix("accuracy")[:, first_round - 1 :].ravel()
+        group.measure.factor * group.metric_matrix(group.measure.key)[:, first_round - 1 :].ravel()
         for group in groups
         if group.federated
     ]

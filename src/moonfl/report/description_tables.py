@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from ..measures import ACCURACY
+from .formats import value_format
 from .groups import IGNORED, Group
 from .labels import format_value
 from .result_tables import mark_small
@@ -167,11 +169,17 @@ def describe_sample(groups: list[Group]) -> str:
 
 def party_table(groups: list[Group]) -> Table | None:
     """Return the table of metrics per party after the last round; None if none were recorded."""
+    if not groups:
+        return None
+    measure = groups[0].measure
+    shown = value_format(measure)
+    unit = ", %" if measure.is_share else ""
+    values = "Accuracies" if measure is ACCURACY else f"Values of {measure.name}"
     rows = []
     for group in groups:
         metrics = [
             party_metric(group, "samples"),
-            party_metric(group, "accuracy"),
+            party_metric(group, "accuracy" if measure is ACCURACY else "score"),
             held_out_accuracy(group),
             party_metric(group, "distance"),
             party_metric(group, "similarity"),
@@ -188,14 +196,14 @@ def party_table(groups: list[Group]) -> Table | None:
             Column("method"),
             Column("party"),
             Column("samples", integer),
-            Column("accuracy on training data, %", percent),
-            Column("held-out accuracy, %", percent),
+            Column(f"{measure.name} on training data{unit}", shown),
+            Column(f"held-out {measure.with_unit}", shown),
             Column("distance", significant_digits),
             Column("similarity", significant_digits),
         ),
         rows=rows,
         note=(
-            "After the last round, mean over seeds. Accuracies are those of the final global model "
+            f"After the last round, mean over seeds. {values} are those of the final global model "
             "on the party's training data and on the test samples that the party holds out. "
             "Distance is ||w_i - w|| of the party's last local model; similarity is the mean "
             "cosine of the representations z of both models."

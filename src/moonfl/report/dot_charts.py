@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..measures import ACCURACY, Measure
 from .comparisons import Comparison, baseline
 from .curves import describe_setting, short_label
 from .groups import Group, baseline_name
@@ -29,7 +30,7 @@ from .style import (
     marker_style,
     new_figure,
 )
-from .tables import MeanStd, percent, significant_digits
+from .tables import MeanStd, significant_digits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +45,18 @@ class PartyChart:
     title: str
     axis: str
     caption: str
-    in_percent: bool = False
+    in_percent: bool = False  # shows accuracy, or the measure of another task
+
+    def of_measure(self, measure: Measure) -> "PartyChart":
+        """Return the chart with the name of another measure than accuracy."""
+        if measure is ACCURACY:
+            return self
+        names = (("Accuracy", measure.title), ("accuracy", measure.name))
+        texts = [self.title, self.axis, self.caption]
+        for old, new in names:
+            texts = [text.replace(old, new) for text in texts]
+        axis = texts[1] if measure.is_share else texts[1].removesuffix(", %")
+        return PartyChart(title=texts[0], axis=axis, caption=texts[2], in_percent=True)
 
 
 PARTY_CHARTS = {
@@ -98,24 +110,27 @@ def final_accuracy_chart(name: str, groups: list[Group]) -> Picture:
     """Return a chart of the final test accuracy of every group."""
     with figure_style():
         subtitle = describe_setting(groups)
-        figure, axes = new_figure("Final test accuracy", subtitle, height(len(groups)))
+        measure = groups[0].measure
+        title = f"Final test {measure.name}"
+        unit = ", %" if measure.is_share else ""
+        figure, axes = new_figure(title, subtitle, height(len(groups)))
         for k, group in enumerate(groups):
-            by_seed = 100 * final_accuracies(group)
+            by_seed = measure.factor * final_accuracies(group)
             axes.plot(by_seed, [k] * len(by_seed), ls="", marker="|", ms=9, color=INK, alpha=0.5)
             accuracy = final_accuracy(group)
-            error = None if accuracy.std is None else 100 * accuracy.std
+            error = None if accuracy.std is None else measure.factor * accuracy.std
             style = marker_style(group.style)
-            axes.errorbar(100 * accuracy.mean, k, xerr=error, capsize=3, ms=7, **style)
+            axes.errorbar(measure.factor * accuracy.mean, k, xerr=error, capsize=3, ms=7, **style)
         label_rows(axes, [f"{short_label(group, groups)} ({len(group.runs)})" for group in groups])
-        axes.set_xlabel("test accuracy after the last round, %")
+        axes.set_xlabel(f"test {measure.name} after the last round{unit}")
         axes.margins(x=0.08)
         caption = (
-            "Test accuracy after the last round: mean ± standard deviation over seeds (number of "
-            "seeds in parentheses). Each short vertical line is one seed."
+            f"Test {measure.name} after the last round: mean ± standard deviation over seeds "
+            "(number of seeds in parentheses). Each short vertical line is one seed."
         )
-        values = [f"{group.label} {percent(final_accuracy(group).mean)} %" for group in groups]
+        values = [f"{group.label} {measure.text(final_accuracy(group).mean)}" for group in groups]
         return render(
-            name, figure, caption, f"Dot chart of final test accuracy: {', '.join(values)}."
+            name, figure, caption, f"Dot chart of final test {measure.name}: {', '.join(values)}."
         )
 
 
@@ -130,11 +145,13 @@ def difference_chart(name: str, comparisons: list[Comparison]) -> Picture:
         for k, comparison in enumerate(comparisons):
             draw_difference(axes, k, comparison)
         label_rows(axes, [short_label(group, groups) for group in groups])
-        axes.set_xlabel(f"final accuracy minus {base}'s, points")
+        measure = groups[0].measure
+        unit = ", points" if measure.is_share else ""
+        axes.set_xlabel(f"final {measure.name} minus {base}'s{unit}")
         axes.margins(x=0.08)
         caption = (
-            f"Final accuracy minus {base}'s: mean over seeds with its 95 % interval. Each short "
-            "vertical line is one seed. An interval that contains 0 supports no verdict."
+            f"Final {measure.name} minus {base}'s: mean over seeds with its 95 % interval. Each "
+            "short vertical line is one seed. An interval that contains 0 supports no verdict."
         )
         values = [
             f"{comparison.group.label}: {comparison.conclusion.text}" for comparison in comparisons
@@ -147,12 +164,13 @@ def difference_chart(name: str, comparisons: list[Comparison]) -> Picture:
 def draw_difference(axes: "Axes", row: int, comparison: Comparison) -> None:
     """Draw the differences of all seeds, their mean, and its interval if there is one."""
     conclusion = comparison.conclusion
-    by_seed = [100 * difference for difference in conclusion.differences]
+    factor = comparison.group.measure.factor
+    by_seed = [factor * difference for difference in conclusion.differences]
     axes.plot(by_seed, [row] * len(by_seed), ls="", marker="|", ms=9, color=INK, alpha=0.5)
     style = marker_style(comparison.group.style)
     axes.plot(float(np.mean(by_seed)), row, ls="", ms=7, **style)
     if conclusion.interval is not None:
-        ends = [100 * conclusion.interval.low, 100 * conclusion.interval.high]
+        ends = [factor * conclusion.interval.low, factor * conclusion.interval.high]
         axes.plot(ends, [row, row], marker="|", ms=7, lw=1.4, color=style["color"])
 
 
@@ -162,7 +180,8 @@ def target_chart(name: str, groups: list[Group], target: float) -> Picture | Non
     if not groups:
         return None
     with figure_style():
-        title = f"Rounds to {percent(target)} % accuracy"
+        measure = groups[0].measure
+        title = f"Rounds to {measure.text(target)} {measure.name}"
         figure, axes = new_figure(title, describe_setting(groups), height(len(groups)))
         values = []
         for k, group in enumerate(groups):
@@ -174,9 +193,10 @@ def target_chart(name: str, groups: list[Group], target: float) -> Picture | Non
         axes.set_xlim(0, longest * 1.04)
         axes.set_xlabel("rounds")
         integer_ticks(axes)
+        limit = "least" if measure.higher_is_better else "most"
         caption = (
-            f"First round with a test accuracy of at least {percent(target)} %: one marker per "
-            "seed; the bar is the mean over the seeds that reach it."
+            f"First round with a test {measure.name} of at {limit} {measure.text(target)}: one "
+            "marker per seed; the bar is the mean over the seeds that reach it."
         )
         return render(
             name, figure, caption, f"Bar chart of rounds to the target: {'; '.join(values)}."
@@ -321,13 +341,25 @@ def class_chart(name: str, groups: list[Group]) -> Picture | None:
     )
 
 
+def party_values(group: Group, key: str) -> dict[int, float]:
+    """Return the values of a chart of PARTY_CHARTS by party."""
+    if key == "held-out":
+        return held_out_accuracy(group)
+    if key == "accuracy" and group.measure is not ACCURACY:
+        return party_metric(group, "score")
+    return party_metric(group, key)
+
+
 def party_chart(name: str, groups: list[Group], key: str) -> Picture | None:
     """Return the chart `key` of PARTY_CHARTS; None if its values were not recorded."""
     chart = PARTY_CHARTS[key]
-    factor = 100 if chart.in_percent else 1
+    measure = groups[0].measure if groups else ACCURACY
+    if chart.in_percent:
+        chart = chart.of_measure(measure)
+    factor = measure.factor if chart.in_percent else 1
     series = []
     for group in groups:
-        values = held_out_accuracy(group) if key == "held-out" else party_metric(group, key)
+        values = party_values(group, key)
         named = {group.party_name(party): factor * value for party, value in values.items()}
         series.append(Series(group, named))
     return comparison_chart(name, series, title=chart.title, axis=chart.axis, caption=chart.caption)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, unknown
+from ..measures import Measure, measure_of
 from ..runs.schema import RoundRecord
 from .labels import (
     dataset_name,
@@ -46,6 +47,11 @@ class Group:
     def dataset(self) -> str:
         """Return the name of the dataset as papers write it."""
         return dataset_name(self.settings)
+
+    @property
+    def measure(self) -> Measure:
+        """Return the metric by which the runs are compared."""
+        return measure_of(self.runs[0].rounds[-1])
 
     @property
     def seeds(self) -> list[int]:
@@ -138,11 +144,25 @@ class Group:
         return tuple(pairs)
 
 
+def check_one_task(runs: list[Run]) -> None:
+    """Check that all runs have the same task: other metrics cannot be compared."""
+    paths: dict[str, Run] = {}
+    for run in runs:
+        paths.setdefault(str(run.settings.get("task", "classification")), run)
+    if len(paths) > 1:
+        examples = [f"{run.path} has task={task}" for task, run in paths.items()]
+        raise InputError(
+            f"runs of different tasks cannot be compared: {', '.join(examples)}; name the folders "
+            "of one task"
+        )
+
+
 def group_runs(runs: list[Run], baseline: str | None = None) -> tuple[list[Group], list[str]]:
     """Return the groups, sorted and labelled, and notes on runs that are left out or unfinished.
 
     `baseline` names the method that the others are compared with; by default it is FedAvg.
     """
+    check_one_task(runs)
     by_settings, notes = runs_by_settings(runs)
     groups = []
     for by_seed in by_settings:
@@ -197,7 +217,7 @@ def status_notes(groups: list[Group]) -> list[str]:
             lengths = [str(len(run.rounds)) for run in group.runs]
             stopped.append(
                 f"{group.label} stopped early, after round {', '.join(lengths)} of {rounds}: "
-                "its validation accuracy no longer improved."
+                f"its validation {group.measure.name} no longer improved."
             )
     return unfinished + diverged + stopped + incomplete
 
@@ -211,8 +231,9 @@ def absence_note(group: Group, run: Run) -> str:
     parts = [f"{', '.join(numbers)} without {names}" for names, numbers in rounds.items()]
     return (
         f"{group.label}, seed {run.seed}: rounds were evaluated without all sites "
-        f"({'; '.join(parts)}). Their accuracy covers other samples than that of the other rounds, "
-        "so none of them is the best round next to complete ones, and none reaches the target."
+        f"({'; '.join(parts)}). Their {group.measure.name} covers other samples than "
+        "that of the other rounds, so none of them is the best round next to complete ones, and "
+        "none reaches the target."
     )
 
 

@@ -4,12 +4,20 @@ No sentence claims more than the verdicts of conclusions.py. Sentences start wit
 own, so that labels, which may contain the name of a user's class, are shown as written.
 """
 
+from ..measures import Measure
 from .comparisons import Comparison, compare_with_baseline
 from .conclusions import Conclusion, Verdict
 from .curves import seed_count
+from .formats import (
+    difference_format,
+    difference_unit,
+    interval_format,
+    value_format,
+    with_unit,
+)
 from .groups import Group, baseline_name, by_dataset
 from .statistics import final_accuracy
-from .tables import Column, interval_end, percent, points
+from .tables import Column
 
 MAX_NAMED = 5  # comparisons that a headline names for each verdict
 INTERVAL = "95 % interval {}"
@@ -42,7 +50,7 @@ def describe_verdicts(comparisons: list[Comparison]) -> str:
     sentences = []
     for verdict, start in STARTS.items():
         named = [
-            f"{comparison.group.label} ({describe_difference(comparison.conclusion, brief)})"
+            f"{comparison.group.label} ({describe_difference(comparison, brief)})"
             for comparison in comparisons
             if comparison.conclusion.verdict is verdict
         ]
@@ -53,16 +61,21 @@ def describe_verdicts(comparisons: list[Comparison]) -> str:
     return " ".join(sentences)
 
 
-def describe_difference(conclusion: Conclusion, brief: bool) -> str:
+def describe_difference(comparison: Comparison, brief: bool) -> str:
     """Return the mean difference with its interval, and why there is no verdict.
 
     If it is `brief`, the number of seeds that would be needed is left to the table.
     """
+    conclusion = comparison.conclusion
+    measure = comparison.group.measure
     parts = []
     if conclusion.mean is not None and conclusion.verdict is not Verdict.EQUAL:
-        parts.append(f"{points(conclusion.mean.mean)} points")
+        difference = difference_format(measure)(conclusion.mean.mean)
+        parts.append(f"{difference} {difference_unit(measure) or measure.name}")
     if conclusion.interval is not None:
-        parts.append(INTERVAL.format(Column("", interval_end).text(conclusion.interval)))
+        parts.append(
+            INTERVAL.format(Column("", interval_format(measure)).text(conclusion.interval))
+        )
     if conclusion.verdict is Verdict.OPEN and brief:
         parts.append(f"{len(conclusion.differences)} seeds")
     elif conclusion.detail:
@@ -73,15 +86,17 @@ def describe_difference(conclusion: Conclusion, brief: bool) -> str:
 def describe_highest(groups: list[Group], baseline: str) -> str:
     """Return the sentence on a dataset without baseline: the highest mean, which is no verdict."""
     federated = [group for group in groups if group.federated] or groups
-    best = max(federated, key=lambda group: final_accuracy(group).mean)
-    accuracy = Column("", percent).text(final_accuracy(best))
+    measure = groups[0].measure
+    sign = 1 if measure.higher_is_better else -1
+    best = max(federated, key=lambda group: sign * final_accuracy(group).mean)
+    value = Column("", value_format(measure)).text(final_accuracy(best))
     is_finished = all(group.finished for group in federated)
-    start = "Final accuracy" if is_finished else "Accuracy so far"
-    result = f"{best.label}, {accuracy} % over {seed_count(best)}"
+    start = f"Final {measure.name}" if is_finished else f"{measure.title} so far"
+    result = f"{best.label}, {with_unit(measure, value)} over {seed_count(best)}"
     if len(federated) == 1:
         return f"{start}: {result}."
     return (
-        f"{start}, highest mean of {len(federated)}: {result}. "
+        f"{start}, {measure.superlative} mean of {len(federated)}: {result}. "
         f"Without runs of {baseline} there is no verdict."
     )
 
@@ -94,14 +109,16 @@ def verdict_lines(groups: list[Group]) -> list[str]:
         base = comparison.baseline.label if comparison.baseline else comparison.baseline_name
         lines.append(f"{comparison.group.label} compared with {base}: {conclusion.text}")
         if conclusion.mean is not None:
-            lines.append(f"  {describe_seeds(conclusion)}")
+            lines.append(f"  {describe_seeds(conclusion, comparison.group.measure)}")
     return lines
 
 
-def describe_seeds(conclusion: Conclusion) -> str:
+def describe_seeds(conclusion: Conclusion, measure: Measure) -> str:
     """Return the mean difference, its interval, and the difference of each seed."""
-    column = Column("", points)
-    parts = [f"{column.text(conclusion.mean)} points"]
+    column = Column("", difference_format(measure))
+    parts = [f"{column.text(conclusion.mean)} {difference_unit(measure) or measure.name}"]
     if conclusion.interval is not None:
-        parts.append(INTERVAL.format(Column("", interval_end).text(conclusion.interval)))
+        parts.append(
+            INTERVAL.format(Column("", interval_format(measure)).text(conclusion.interval))
+        )
     return f"{', '.join(parts)}; by seed {column.text(conclusion.differences)}"

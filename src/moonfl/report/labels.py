@@ -57,7 +57,9 @@ def format_value(value: Any) -> str:
 def dataset_name(settings: Settings) -> str:
     """Return the dataset of a run as papers write it."""
     dataset = settings["dataset"]
-    return DATASET_NAMES.get(dataset, str(dataset))
+    name = DATASET_NAMES.get(dataset, str(dataset))
+    task = settings.get("task", "classification")
+    return name if task == "classification" else f"{name}, {task}"
 
 
 def server_optimizer(settings: Settings) -> str:

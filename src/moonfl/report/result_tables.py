@@ -12,8 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..measures import Measure
 from .comparisons import baseline, compare_with_baseline
 from .conclusions import Conclusion
+from .formats import (
+    difference_format,
+    difference_unit,
+    interval_format,
+    value_format,
+    with_unit,
+)
 from .groups import SMALL_SCALE, Group, baseline_name
 from .statistics import (
     Reach,
@@ -34,12 +42,15 @@ from .tables import (
     Table,
     byte_size,
     integer,
-    interval_end,
     percent,
-    points,
     significant_digits,
 )
 
+FURTHER = {  # metrics next to the measure, by its key
+    "accuracy": ", macro-F1 and balanced accuracy",
+    "rmse": " and R2",
+    "mean_average_precision": " and macro-F1",
+}
 STD_NOTE = "± is the standard deviation over seeds (n - 1 in the denominator)."
 
 
@@ -121,7 +132,9 @@ def std_over_parties(row: Row) -> float | None:
 
     Under SOLO each is evaluated on all test samples, personal models on those of their party.
     """
-    std = final_metric(row.group, "accuracy_std") or final_metric(row.group, "party_accuracy_std")
+    measure = row.group.measure
+    over_parties = final_metric(row.group, f"{measure.by_party}_std")
+    std = final_metric(row.group, measure.std) or over_parties
     return None if std is None else std.mean
 
 
@@ -155,62 +168,87 @@ def total_bytes(row: Row) -> float | None:
     return None if total is None else total.mean
 
 
-ACCURACY = (
-    ResultColumn("method", label),
-    ResultColumn("final accuracy, %", lambda row: final_accuracy(row.group), percent),
-    ResultColumn(
-        "macro-F1, %", lambda row: final_metric(row.group, "macro_f1"), percent, optional=True
-    ),
-    ResultColumn(
-        "balanced accuracy, %",
-        lambda row: final_metric(row.group, "balanced_accuracy"),
-        percent,
-        optional=True,
-    ),
-    ResultColumn(
-        "selected round, %", lambda row: selected_accuracy(row.group), percent, optional=True
-    ),
-    ResultColumn("best accuracy, %", best_accuracy, percent),
-    ResultColumn(
-        "best round, by seed",
-        lambda row: tuple(number for _, number in best_rounds(row.group)),
-        integer,
-    ),
-    ResultColumn("seeds", seeds, integer),
-    ResultColumn("rounds", rounds, integer),
-    ResultColumn("incomplete rounds, by seed", incomplete_rounds, str, optional=True),
-    ResultColumn(
-        "mean over parties, %",
-        lambda row: final_metric(row.group, "party_accuracy"),
-        percent,
-        optional=True,
-    ),
-    ResultColumn("std over parties, %", std_over_parties, percent, optional=True),
-    ResultColumn(
-        "worst 10 % of parties, %",
-        lambda row: final_metric(row.group, "party_accuracy_worst"),
-        percent,
-        optional=True,
-    ),
-)
-DIFFERENCES = (
-    ResultColumn("method", label),
-    ResultColumn("minus", lambda row: row.baseline.label if row.baseline else None),
-    ResultColumn("common seeds", lambda row: len(row.differences), integer),
-    ResultColumn("difference, points", lambda row: mean_std(row.differences), points),
-    ResultColumn("by seed", lambda row: row.differences, points),
-    ResultColumn("95 % interval", interval, interval_end),
-    ResultColumn("verdict", verdict),
-)
-TARGET = (
-    ResultColumn("method", label),
-    ResultColumn("target, %", lambda row: row.target, percent),
-    ResultColumn("reached", count_reached, integer),
-    ResultColumn("rounds, by seed", lambda row: rounds_and_bytes(row.reach())[0], integer),
-    ResultColumn(
-        "sent both ways, by seed", lambda row: rounds_and_bytes(row.reach())[1], byte_size
-    ),
-)
+def accuracy_columns(measure: Measure) -> tuple[ResultColumn, ...]:
+    """Return the columns of the table of final and best values."""
+    shown = value_format(measure)
+    unit = ", %" if measure.is_share else ""
+    return (
+        ResultColumn("method", label),
+        ResultColumn(f"final {measure.with_unit}", lambda row: final_accuracy(row.group), shown),
+        ResultColumn(
+            "R2", lambda row: final_metric(row.group, "r2"), "{:.3f}".format, optional=True
+        ),
+        ResultColumn(
+            "macro-F1, %", lambda row: final_metric(row.group, "macro_f1"), percent, optional=True
+        ),
+        ResultColumn(
+            "balanced accuracy, %",
+            lambda row: final_metric(row.group, "balanced_accuracy"),
+            percent,
+            optional=True,
+        ),
+        ResultColumn(
+            f"selected round{unit}", lambda row: selected_accuracy(row.group), shown, optional=True
+        ),
+        ResultColumn(f"best {measure.with_unit}", best_accuracy, shown),
+        ResultColumn(
+            "best round, by seed",
+            lambda row: tuple(number for _, number in best_rounds(row.group)),
+            integer,
+        ),
+        ResultColumn("seeds", seeds, integer),
+        ResultColumn("rounds", rounds, integer),
+        ResultColumn("incomplete rounds, by seed", incomplete_rounds, str, optional=True),
+        ResultColumn(
+            f"mean over parties{unit}",
+            lambda row: final_metric(row.group, measure.by_party),
+            shown,
+            optional=True,
+        ),
+        ResultColumn(f"std over parties{unit}", std_over_parties, shown, optional=True),
+        ResultColumn(
+            f"worst 10 % of parties{unit}",
+            lambda row: final_metric(row.group, f"{measure.by_party}_worst"),
+            shown,
+            optional=True,
+        ),
+    )
+
+
+def difference_columns(measure: Measure) -> tuple[ResultColumn, ...]:
+    """Return the columns of the table of differences to FedAvg."""
+    shown = difference_format(measure)
+    unit = difference_unit(measure)
+    return (
+        ResultColumn("method", label),
+        ResultColumn("minus", lambda row: row.baseline.label if row.baseline else None),
+        ResultColumn("common seeds", lambda row: len(row.differences), integer),
+        ResultColumn(
+            f"difference, {unit or measure.name}", lambda row: mean_std(row.differences), shown
+        ),
+        ResultColumn("by seed", lambda row: row.differences, shown),
+        ResultColumn("95 % interval", interval, interval_format(measure)),
+        ResultColumn("verdict", verdict),
+    )
+
+
+def target_columns(measure: Measure) -> tuple[ResultColumn, ...]:
+    """Return the columns of the table of rounds and bytes to a target."""
+    return (
+        ResultColumn("method", label),
+        ResultColumn(
+            "target, %" if measure.is_share else "target",
+            lambda row: row.target,
+            value_format(measure),
+        ),
+        ResultColumn("reached", count_reached, integer),
+        ResultColumn("rounds, by seed", lambda row: rounds_and_bytes(row.reach())[0], integer),
+        ResultColumn(
+            "sent both ways, by seed", lambda row: rounds_and_bytes(row.reach())[1], byte_size
+        ),
+    )
+
+
 COST = (
     ResultColumn("method", label),
     ResultColumn(
@@ -230,34 +268,52 @@ COST = (
     ),
     ResultColumn("sent in total", total_bytes, byte_size),
 )
-OVERVIEW = (
-    ResultColumn("method", label),
-    ResultColumn("seeds", seeds, integer),
-    ResultColumn("rounds", rounds, integer),
-    ResultColumn("final, %", lambda row: final_accuracy(row.group), percent),
-    ResultColumn(
-        "macro-F1, %", lambda row: final_metric(row.group, "macro_f1"), percent, optional=True
-    ),
-    ResultColumn(
-        "balanced, %",
-        lambda row: final_metric(row.group, "balanced_accuracy"),
-        percent,
-        optional=True,
-    ),
-    ResultColumn("best, %", best_accuracy, percent),
-    ResultColumn("minus {baseline}", lambda row: mean_std(row.differences), points),
-    ResultColumn("rounds to target", lambda row: rounds_and_bytes(row.reach())[0], integer),
-    ResultColumn(
-        "CPU s/round", lambda row: metric_per_round(row.group, "cpu_seconds"), significant_digits
-    ),
-)
+
+
+def overview_columns(measure: Measure) -> tuple[ResultColumn, ...]:
+    """Return the columns of the overview on a terminal."""
+    shown = value_format(measure)
+    return (
+        ResultColumn("method", label),
+        ResultColumn("seeds", seeds, integer),
+        ResultColumn("rounds", rounds, integer),
+        ResultColumn(
+            "final, %" if measure.is_share else f"final {measure.name}",
+            lambda row: final_accuracy(row.group),
+            shown,
+        ),
+        ResultColumn(
+            "R2", lambda row: final_metric(row.group, "r2"), "{:.3f}".format, optional=True
+        ),
+        ResultColumn(
+            "macro-F1, %", lambda row: final_metric(row.group, "macro_f1"), percent, optional=True
+        ),
+        ResultColumn(
+            "balanced, %",
+            lambda row: final_metric(row.group, "balanced_accuracy"),
+            percent,
+            optional=True,
+        ),
+        ResultColumn("best, %" if measure.is_share else "best", best_accuracy, shown),
+        ResultColumn(
+            "minus {baseline}", lambda row: mean_std(row.differences), difference_format(measure)
+        ),
+        ResultColumn("rounds to target", lambda row: rounds_and_bytes(row.reach())[0], integer),
+        ResultColumn(
+            "CPU s/round",
+            lambda row: metric_per_round(row.group, "cpu_seconds"),
+            significant_digits,
+        ),
+    )
 
 
 def accuracy_table(groups: list[Group]) -> Table:
     """Return the table of test accuracy."""
+    measure = groups[0].measure
     note = (
-        "Final accuracy, macro-F1 and balanced accuracy are those of the last round. Best accuracy "
-        "is the highest of any round; finding it requires the test set."
+        f"Final {measure.name}{FURTHER[measure.key]} are those of the last round. Best "
+        f"{measure.name} is the {measure.superlative} of any round; finding it requires the test "
+        "set."
     )
     if any(run.absences() for group in groups for run in group.runs):
         note += (
@@ -265,10 +321,10 @@ def accuracy_table(groups: list[Group]) -> Table:
             "complete ones."
         )
     if any(selected_accuracy(group) for group in groups):
-        note += " The selected round has the highest validation accuracy."
+        note += f" The selected round has the {measure.superlative} validation {measure.name}."
     rows = compare_groups(groups, None)
-    title = mark_small("Test accuracy", groups)
-    return build_table("accuracy", title, ACCURACY, rows, f"{note} {STD_NOTE}")
+    title = mark_small(f"Test {measure.name}", groups)
+    return build_table("accuracy", title, accuracy_columns(measure), rows, f"{note} {STD_NOTE}")
 
 
 def difference_table(groups: list[Group]) -> Table | None:
@@ -277,9 +333,13 @@ def difference_table(groups: list[Group]) -> Table | None:
     if not rows:
         return None
     base = baseline_name(groups)
+    measure = groups[0].measure
+    direction = [] if measure.higher_is_better else ["A negative difference is better."]
     title = mark_small(f"Difference to {base}, paired by seed", groups)
-    note = " ".join([f"Final accuracy minus {base}'s.", *describe_method(groups), STD_NOTE])
-    return build_table("differences", title, DIFFERENCES, rows, note)
+    note = " ".join(
+        [f"Final {measure.name} minus {base}'s.", *direction, *describe_method(groups), STD_NOTE]
+    )
+    return build_table("differences", title, difference_columns(measure), rows, note)
 
 
 def describe_method(groups: list[Group]) -> list[str]:
@@ -308,15 +368,17 @@ def target_table(groups: list[Group], target: float | None) -> Table | None:
     rows = [row for row in compare_groups(groups, target) if row.group.federated]
     if not rows:
         return None
+    measure = groups[0].measure
     note = "The target was set by the user."
     if target is None:
         base = baseline_name(groups)
+        worst = "lowest" if measure.higher_is_better else "highest"
         note = (
-            f"The target is the final accuracy of {base}, of the group with most rounds if the "
-            f"dataset has several; without {base} it is the lowest final accuracy."
+            f"The target is the final {measure.name} of {base}, of the group with most rounds if "
+            f"the dataset has several; without {base} it is the {worst} final {measure.name}."
         )
-    title = mark_small("Rounds and bytes to a target accuracy", groups)
-    return build_table("target", title, TARGET, rows, note)
+    title = mark_small(f"Rounds and bytes to a target {measure.name}", groups)
+    return build_table("target", title, target_columns(measure), rows, note)
 
 
 def cost_table(groups: list[Group]) -> Table:
@@ -329,10 +391,18 @@ def cost_table(groups: list[Group]) -> Table:
 def overview_table(groups: list[Group], target: float | None) -> Table:
     """Return everything on one line per group, for a terminal."""
     targets = target_accuracies(groups, target)
-    texts = [f"{dataset} {percent(accuracy)} %" for dataset, accuracy in targets.items()]
+    measure = groups[0].measure
+    shown = value_format(measure)
+    texts = [f"{dataset} {with_unit(measure, shown(value))}" for dataset, value in targets.items()]
     note = f"\nTarget: {'; '.join(texts)}. {STD_NOTE}"
     rows = compare_groups(groups, target)
-    return build_table("overview", mark_small("Test accuracy", groups), OVERVIEW, rows, note)
+    return build_table(
+        "overview",
+        mark_small(f"Test {measure.name}", groups),
+        overview_columns(measure),
+        rows,
+        note,
+    )
 
 
 def compare_groups(groups: list[Group], target: float | None) -> list[Row]:

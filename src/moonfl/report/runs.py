@@ -49,7 +49,9 @@ class Run:
 
         A centralised run has one party; in SOLO every party ends with its own model and accuracy.
         """
-        return self.settings.get("parties") != 1 and self.rounds[-1].accuracy_std is None
+        last = self.rounds[-1]
+        has_one_model = last.accuracy_std is None and last.score_std is None
+        return self.settings.get("parties") != 1 and has_one_model
 
     @property
     def finished(self) -> bool:

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..data.descriptions import describe_data
 from ..data.skew import measure_skew
+from ..measures import ACCURACY, RMSE
 from ..runs.schema import PartitionRecord
 from .comparisons import Comparison, compare_with_baseline, figure_groups
 from .confusion import confusion_matrix
@@ -90,7 +92,7 @@ def accuracy_section(groups: list[Group]) -> Section:
     pictures += draw_each("final", by_dataset(groups), final_accuracy_chart)
     pictures += difference_pictures(groups)
     tables = without_none(accuracy_table(groups), difference_table(groups))
-    return Section("accuracy", "Accuracy", pictures=pictures, tables=tables)
+    return Section("accuracy", groups[0].measure.title, pictures=pictures, tables=tables)
 
 
 def difference_pictures(groups: list[Group]) -> list[Picture]:
@@ -118,8 +120,11 @@ def target_section(groups: list[Group], target: float | None) -> Section:
 
     return Section(
         name="target",
-        title="Rounds to a target accuracy",
-        text="How many rounds and bytes a method needs to reach the target accuracy.",
+        title=f"Rounds to a target {groups[0].measure.name}",
+        text=(
+            "How many rounds and bytes a method needs to reach the target "
+            f"{groups[0].measure.name}."
+        ),
         pictures=draw_each("target", by_dataset(groups), draw),
         tables=without_none(target_table(groups, target)),
     )
@@ -158,22 +163,37 @@ def partition_picture(
     name: str, record: PartitionRecord, groups: list[Group], caption: str
 ) -> Picture:
     """Return the heat map of a partition."""
-    counts = np.asarray(record.counts, dtype=np.int64)
+    counts, names_of_columns = partition_counts(record, groups[0])
     parties, classes = counts.shape
     names = record.names or []
+    column = {"accuracy": "class", "rmse": "target"}.get(groups[0].measure.key, "label")
+    title = f"Samples per party and {column}"
     figure = draw_heat_map(
         counts,
-        tuple(record.classes),
-        f"Samples per party and class: {describe_partition(groups[0])}",
+        names_of_columns,
+        f"{title}: {describe_partition(groups[0])}",
         subtitle=describe_setting(groups),
         names=tuple(names) if len(names) == parties else (),
     )
     sizes = describe_sizes(counts)
-    caption = (
-        f"Training samples of each class at each party; {sizes}; {measure_skew(counts)}. {caption}"
-    )
+    skew = ""
+    if groups[0].measure is ACCURACY:
+        skew = f"; {measure_skew(counts)}"
+    elif record.samples is not None:
+        sizes = describe_sizes(np.asarray(record.samples)[:, None])
+    caption = f"Training samples of each {column} at each party; {sizes}{skew}. {caption}"
     alt = f"Heat map of {parties} parties by {classes} classes; {sizes}."
     return render(name, figure, caption, alt)
+
+
+def partition_counts(
+    record: PartitionRecord, group: Group
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the samples of each class or label at each party; of a regression, all samples."""
+    counts = np.asarray(record.counts, dtype=np.int64)
+    if group.measure is RMSE:
+        return counts[:, :1], (", ".join(record.classes),)
+    return counts, tuple(record.classes)
 
 
 def describe_partition(group: Group) -> str:

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from ..measures import value_of
+from ..measures import measure_of, value_of
 from .conclusions import t_interval
+from .formats import value_format, with_unit
 from .runs import Run
 from .statistics import mean_std
-from .tables import Column, percent
+from .tables import Column
 
 ONE_SEED = (
     "One seed: there is no standard deviation. Whether another method is better, or this result "
@@ -17,15 +18,16 @@ ONE_SEED = (
 def seeds_summary(runs: list[Run], diverged: list[int]) -> dict[str, Any]:
     """Return the final accuracies of runs that differ in their seed, as plain values for JSON."""
     accuracies = [value_of(run.rounds[-1]) for run in runs]
+    measure = measure_of(runs[0].rounds[-1])
     mean = mean_std(accuracies)
     assert mean is not None
     interval = t_interval(accuracies) if len(runs) > 1 else None
     return {
-        "accuracy": mean.mean,
+        measure.key: mean.mean,
         "std_over_seeds": mean.std,
         "interval": None if interval is None else [interval.low, interval.high],
         "runs": [
-            {"seed": run.seed, "accuracy": accuracy, "directory": str(run.path)}
+            {"seed": run.seed, measure.key: accuracy, "directory": str(run.path)}
             for run, accuracy in zip(runs, accuracies, strict=True)
         ],
         "diverged": diverged,
@@ -35,15 +37,17 @@ def seeds_summary(runs: list[Run], diverged: list[int]) -> dict[str, Any]:
 def summarise_seeds(runs: list[Run]) -> str:
     """Return a few lines about the final accuracies of runs that differ in their seed."""
     accuracies = tuple(value_of(run.rounds[-1]) for run in runs)
-    column = Column("", percent)
-    mean = column.text(mean_std(accuracies))
+    measure = measure_of(runs[0].rounds[-1])
+    column = Column("", value_format(measure))
+    mean = with_unit(measure, column.text(mean_std(accuracies)))
     folder = runs[0].path.parent
     if len(runs) == 1:
-        lines = [f"final accuracy {mean} %, with seed {runs[0].seed}", ONE_SEED]
+        lines = [f"final {measure.name} {mean}, with seed {runs[0].seed}", ONE_SEED]
     else:
         lines = [
-            f"final accuracy {mean} %: mean and standard deviation over {len(runs)} seeds; "
+            f"final {measure.name} {mean}: mean and standard deviation over {len(runs)} seeds; "
             f"by seed {column.text(accuracies)}",
-            f"95 % interval of the mean, by Student's t: {column.text(t_interval(accuracies))} %",
+            f"95 % interval of the mean, by Student's t: "
+            f"{with_unit(measure, column.text(t_interval(accuracies)))}",
         ]
     return "\n".join([*lines, f"runs in {folder}; `moonfl compare {folder}` compares them"])

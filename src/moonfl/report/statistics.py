@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..measures import value_of
+from ..measures import measure_of, value_of
 from ..runs.schema import RoundRecord
 from ..runs.stopping import absent_parties, best_round, evaluated, selected_round
 from .groups import Group
@@ -38,7 +38,7 @@ def mean_std_curves(values: Floats) -> tuple[Floats, Floats]:
 
 def final_accuracies(group: Group) -> Floats:
     """Return the test accuracy of the last round for each seed."""
-    return np.array([values[-1] for values in group.metric("accuracy")])
+    return np.array([values[-1] for values in group.metric(group.measure.key)])
 
 
 def final_accuracy(group: Group) -> MeanStd:
@@ -97,7 +97,9 @@ def reach_target(records: Sequence[RoundRecord], target: float) -> Reach | None:
     A round that was evaluated without some sites does not count.
     """
     for record in evaluated(records):
-        if value_of(record) >= target and not absent_parties(record, records):
+        value = value_of(record)
+        is_reached = value == target or measure_of(record).is_better(value, target)
+        if is_reached and not absent_parties(record, records):
             return Reach(record.round, bytes_sent(records[: record.round]))
     return None
 
@@ -136,7 +138,7 @@ def target_accuracies(groups: list[Group], target: float | None) -> dict[str, fl
             longest = max(base, key=lambda group: group.length)
             targets[dataset] = complete_accuracy(longest)
         else:
-            targets[dataset] = min(map(complete_accuracy, members))
+            targets[dataset] = members[0].measure.worst(map(complete_accuracy, members))
     return targets
 
 
@@ -169,8 +171,8 @@ def held_out_accuracy(group: Group) -> dict[int, float]:
     values: dict[int, list[float]] = {}
     for records in group.records():
         sites = records[-1].sites or {}
-        for party, (correct, total) in sites.items():
-            values.setdefault(int(party), []).append(correct / total)
+        for party, sums in sites.items():
+            values.setdefault(int(party), []).append(group.measure.from_sums([sums]))
     return mean_by_party(values)
 
 

@@ -244,6 +244,12 @@ def interval_end(value: float) -> str:
     return f"{100 * value:+.2f}" if text == "+0.0" and value else text
 
 
+def signed_digits(value: float) -> str:
+    """Return a difference with three significant digits and its sign."""
+    text = significant_digits(value)
+    return text if text.startswith("-") else f"+{text}"
+
+
 def integer(value: float) -> str:
     """Return a number without decimals and with thousands separators."""
     return f"{value:,.0f}"
