@@ -62,7 +62,7 @@ READER_SETTINGS = {  # settings of a reader, and the datasets that have it
     "classes": ("csv", "folder", "npz", "hub", CUSTOM_DATA),
     "holdout_by": ("csv", "npz", "hub", CUSTOM_DATA),
 }
-TASK_DATASETS = ("csv", "npz", CUSTOM_DATA)  # that may have other targets than classes
+TASK_DATASETS = ("csv", "npz", "hub", CUSTOM_DATA)  # that may have other targets than classes
 PARTITION_SETTINGS = {  # settings of one kind of partition
     "classes_per_party": "labels",
     "shards_per_party": "shards",
@@ -91,7 +91,7 @@ class Experiment:
     task: Literal["classification", "regression", "multilabel"] = setting(
         "classification",
         "classification: one class per sample; regression: numbers; multilabel: labels that are 0 "
-        "or 1. The last two are for dataset=csv, npz or sites",
+        "or 1. The last two are for dataset=csv, npz or hub",
         added="0.2",
     )
     ignore: str | None = setting(None, "with dataset=csv or hub: columns to ignore, as a,b,c")

@@ -430,6 +430,39 @@ def test_workers_and_resumed_runs_are_bit_identical(images: bool, tmp_path: Path
     assert same(alone, results_of(moonfl.resume(tmp_path / "run", workers=2)))
 
 
+def test_numbers_and_several_labels_of_rows_and_images(tmp_path: Path) -> None:
+    """Booleans are labels, and the targets are no features."""
+    rows = number_split(60, dose=[0.5 * k for k in range(60)])
+    table = save(rows.remove_columns("label"), tmp_path / "rows")
+    data = read_hub(table, Reading(label="dose", task="regression", column="site"))
+    assert data.features == ("age", "smoker")
+    assert data.train.y.squeeze(1).tolist() == [0.5 * k for k in range(60)]
+    pictures = image_split(12).add_column("old", [k % 3 == 0 for k in range(12)])
+    pictures = pictures.add_column("torn", [k % 2 for k in range(12)])
+    folder = save(pictures.remove_columns("label"), tmp_path / "images")
+    data = read_hub(folder, Reading(label="old,torn", task="multilabel"))
+    assert data.classes == ("old", "torn")
+    assert data.train.y.tolist() == [[k % 3 == 0, k % 2] for k in range(12)]
+    assert isinstance(data.train.x, Images)
+    with pytest.raises(InputError, match="set the columns to predict with label=NAME"):
+        read_hub(table, Reading(task="regression"))
+    with pytest.raises(InputError, match=r"row 0: column 'site' is 's0', .* predicts numbers"):
+        read_hub(table, Reading(label="site", task="regression"))
+
+
+def test_a_regression_is_bit_identical_to_that_of_a_csv_file(tmp_path: Path) -> None:
+    rows = number_split(60).remove_columns(["label", "smoker"])
+    rows.to_csv(tmp_path / "t.csv")
+    words = ["label=dose", "column=site", "task=regression", "model=mlp", "rounds=2", "epochs=1"]
+    data_dirs = {"csv": tmp_path / "t.csv", "hub": save(rows, tmp_path / "rows")}
+    results = [
+        results_of(moonfl.run(override(Experiment(dataset=name, data_dir=str(path)), words)))
+        for name, path in data_dirs.items()
+    ]
+    assert same(*results)
+    assert results[0]["records"][-1]["rmse"] > 0
+
+
 def test_resume_refuses_changed_data(tmp_path: Path) -> None:
     exp = hub_experiment(tmp_path, images=True)
     with pytest.raises(StopError):

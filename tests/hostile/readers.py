@@ -14,6 +14,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas
 import torch
 from PIL import Image
 from scipy.io import savemat
@@ -155,6 +156,15 @@ def write_saved_images(folder: Path) -> None:
 def write_saved_table(folder: Path) -> None:
     content = {"age": [30, 40, 50, 60], "dose": [0.1, 0.2, 0.3, 0.4], "label": ["a", "b"] * 2}
     datasets.Dataset.from_dict(content).save_to_disk(folder / "data")
+
+
+def write_saved_patients(folder: Path) -> None:
+    """Save a table with missing values and categories as the library `datasets` does."""
+    path = folder / "data.csv"
+    write_patients(path, rows=10)
+    table = datasets.Dataset.from_pandas(pandas.read_csv(path), preserve_index=False)
+    path.unlink()
+    table.save_to_disk(folder / "data")
 
 
 def write_idx(folder: Path, name: str, files: tuple[str, ...], compressed: bool) -> None:
@@ -313,6 +323,7 @@ READERS: dict[str, Reader] = {
     "svhn": dataset("svhn", write_svhn, cases=1000),
     "hub images": dataset("hub", write_saved_images, Reading(column="person"), cases=1000),
     "hub table": dataset("hub", write_saved_table, cases=1000),
+    "hub encoded table": dataset("hub", write_saved_patients, ENCODED, cases=1000),
     "experiment": Reader(
         write=write_experiment,
         read=lambda folder: from_toml(folder / "experiment.toml"),

@@ -25,11 +25,12 @@ from .locations import check_file
 from .tables import (
     Table,
     check_columns,
-    class_indices,
-    class_names,
+    column_names,
     dataset_of_tables,
     group_columns,
+    labels_of,
 )
+from .targets import CLASSIFICATION
 
 FORMATS = {  # builders of `datasets` that are used, and the extensions of their files
     "csv": (".csv", ".tsv"),
@@ -50,7 +51,7 @@ Splits = Mapping[str, Any]  # name -> datasets.Dataset
 class Roles(NamedTuple):
     """What the columns of a dataset are used for."""
 
-    label: str
+    labels: tuple[str, ...]  # the column of the classes; of another task, those of the targets
     groups: list[str]  # the columns of parties, and of samples that are held out together
     image: str | None  # None: the samples are rows of a table
     features: list[str]  # of a table
@@ -84,7 +85,7 @@ def read_hub(path: Path, reading: Reading) -> Dataset:
     tables = []
     for name in (train, *tests):
         _check_split(path / name, splits[name], roles)
-        tables.append(_text_table(library, path / name, splits[name], roles))
+        tables.append(_text_table(library, path / name, splits[name], roles, reading.task))
     if roles.image is None:
         return dataset_of_tables(tables, reading)
     if rules_of(reading).encodes or reading.categorical:
@@ -299,6 +300,8 @@ def _with_label(
     library: Any, table: Path, features: Mapping[str, Any], reading: Reading
 ) -> Reading:
     """Return the options with the column of the classes and, if it knows them, the classes."""
+    if reading.task != CLASSIFICATION:
+        return reading
     label = reading.label
     if label not in features and label == Reading.label:
         candidates = [k for k, kind in features.items() if isinstance(kind, library.ClassLabel)]
@@ -325,18 +328,18 @@ def _assign_roles(
     for name in groups:
         if name not in features:
             raise unknown(f"column of {table}", name, features)
-    others = [k for k in features if k not in (reading.label, *groups, *reading.ignore)]
+    others = [k for k in features if k not in (*reading.labels, *groups, *reading.ignore)]
     images = [name for name in others if isinstance(features[name], library.Image)]
     if len(images) > 1:
         raise InputError(
             f"{table} has several columns of images ({', '.join(images)}); leave out all but one "
             f"with ignore={','.join(images[1:])}"
         )
-    columns = [reading.label, *groups, *([] if images else others)]
+    columns = [*reading.labels, *groups, *([] if images else others)]
     for name in columns:
         _check_type(library, table, name, features[name])
     image = images[0] if images else None
-    return Roles(label=reading.label, groups=groups, image=image, features=others)
+    return Roles(labels=reading.labels, groups=groups, image=image, features=others)
 
 
 def _check_type(library: Any, table: Path, name: str, feature: Any) -> None:
@@ -356,7 +359,7 @@ def _check_split(table: Path, split: Any, roles: Roles) -> None:
     """Check that a split has rows, and the columns that its samples need."""
     if split.num_rows == 0:
         raise InputError(f"{table} has no rows")
-    needed = [roles.label] if roles.image is None else [roles.label, roles.image]
+    needed = [*roles.labels, *([] if roles.image is None else [roles.image])]
     for name in needed:
         if name not in split.features:
             raise unknown(f"column of {table}", name, split.features)
@@ -370,9 +373,10 @@ def _arrow_table(table: Path, split: Any, names: list[str]) -> Any:
         return content
 
 
-def _text_table(library: Any, path: Path, split: Any, roles: Roles) -> Table:
-    """Return the label, the groups and the features of a split as text."""
-    wanted = [roles.label, *roles.groups]
+def _text_table(library: Any, path: Path, split: Any, roles: Roles, task: str) -> Table:
+    """Return the labels, the groups and the features of a split as text."""
+    wanted = [*roles.labels, *roles.groups]
+    numeric = roles.features if task == CLASSIFICATION else [*roles.features, *roles.labels]
     if roles.image is None:
         wanted += roles.features
     names = [name for name in dict.fromkeys(wanted) if name in split.features]
@@ -384,7 +388,7 @@ def _text_table(library: Any, path: Path, split: Any, roles: Roles) -> Table:
         values = content.column(name).to_pylist()
         if isinstance(split.features[name], library.ClassLabel):
             values = _class_texts(path, name, values, split.features[name].names)
-        columns.append([_text(value, name in roles.features) for value in values])
+        columns.append([_text(value, name in numeric) for value in values])
     header = {name: k for k, name in enumerate(names)}
     rows = [list(row) for row in zip(*columns, strict=True)]
     return Table(path=path, header=header, rows=rows, lines=range(len(rows)), unit="row")
@@ -405,11 +409,11 @@ def _class_texts(
     return texts
 
 
-def _text(value: object, is_feature: bool) -> str:
-    """Return a cell as text; a missing one is empty, and True as a feature is 1."""
+def _text(value: object, is_numeric: bool) -> str:
+    """Return a cell as text; a missing one is empty, and True as a number is 1."""
     if value is None:
         return ""
-    if isinstance(value, bool) and is_feature:
+    if isinstance(value, bool) and is_numeric:
         return str(int(value))
     return str(value)
 
@@ -439,14 +443,14 @@ def _image_dataset(
     tables: list[Table], images: list[list[EncodedImage]], roles: Roles, reading: Reading
 ) -> Dataset:
     """Return a dataset of images that are decoded when they are needed."""
-    classes = reading.classes or class_names(tables, roles.label)
+    classes = column_names(tables, reading)
     everything = [source for sources in images for source in sources]
     size = common_size(everything, reading.image_size)
     cache: Cache = {}
     examples = []
     for table, sources in zip(tables, images, strict=True):
         x = Images(sources, size, resize=reading.image_size is not None, cache=cache)
-        examples.append(Examples(x, class_indices(table, roles.label, classes)))
+        examples.append(Examples(x, labels_of(table, reading, classes)))
     columns = [group_columns(table, roles.groups) for table in tables]
     has_test = len(tables) > 1
     return Dataset(
