@@ -10,6 +10,7 @@ import torch
 from scipy.io import savemat
 
 import moonfl
+from helpers.published_files import idx, plain, write_idx, write_svhn
 from moonfl.data import compression
 from moonfl.data.base import Reading
 from moonfl.data.datasets import load
@@ -17,37 +18,6 @@ from moonfl.data.matlab import read_arrays
 from moonfl.data.mnist import EMNIST_CLASSES, IDX_FILES, emnist_files
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment
-
-
-def idx(values: np.ndarray) -> bytes:
-    """Return the content of an IDX file."""
-    header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, dtype=">u4").tobytes()
-    return header + values.astype(np.uint8).tobytes()
-
-
-def plain(content: bytes) -> bytes:
-    return content
-
-
-def write_idx(
-    folder: Path,
-    files: tuple[str, ...] = IDX_FILES,
-    *,
-    labels: range = range(10),
-    pack: Callable[[bytes], bytes] = plain,
-    suffix: str = "",
-) -> np.ndarray:
-    """Write 60 training and 20 test images of 28x28, and return the training images."""
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    train, test = (rng.integers(0, 256, (n, 28, 28), dtype=np.uint8) for n in (60, 20))
-    contents = []
-    for images in (train, test):
-        y = np.array(labels)[np.arange(len(images)) % len(labels)]
-        contents += [idx(images), idx(y)]
-    for name, content in zip(files, contents, strict=True):
-        (folder / f"{name}{suffix}").write_bytes(pack(content))
-    return train
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
@@ -115,17 +85,6 @@ def test_labels_out_of_range(tmp_path: Path) -> None:
     write_idx(tmp_path / "mnist", labels=range(1, 11))
     with pytest.raises(InputError, match="must hold labels from 0 to 9, it has 1 to 10"):
         load("mnist", tmp_path)
-
-
-def write_svhn(folder: Path) -> np.ndarray:
-    """Write files in the layout of SVHN, and return the training images."""
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    for name, n in (("test", 20), ("train", 60)):
-        images = rng.integers(0, 256, (32, 32, 3, n), dtype=np.uint8)
-        labels = (np.arange(n) % 10 + 1).astype(np.uint8).reshape(n, 1)
-        savemat(folder / f"{name}_32x32.mat", {"X": images, "y": labels}, do_compression=True)
-    return images
 
 
 def test_svhn(tmp_path: Path) -> None:
