@@ -293,6 +293,7 @@ class Task:
             preparation=self.preparation,
             samples=x if len(x) > 0 else None,
             features=self.features,
+            task=self.objective.name,
         )
 
     def sample_counts(self, parties: Sequence[Examples]) -> list[int] | None:

@@ -32,6 +32,7 @@ class TrainedModel(nn.Module):
         self.dtype = blueprint.dtype
         self.classes = blueprint.classes
         self.features = blueprint.features
+        self.task = blueprint.task
         preparation = blueprint.preparation
         self.preparation = preparation if is_pixels(self.dtype, len(self.shape)) else None
         self.encoding = preparation.encoding
@@ -63,6 +64,7 @@ class Blueprint:
     preparation: Preparation
     samples: Tensor | Images | None = field(default=None, repr=False)  # a few stored samples
     features: tuple[str, ...] = ()  # column names of a table, in the order of a sample
+    task: str = "classification"  # or "regression" or "multilabel"
 
     @standard_settings()
     def network(self, params: Params) -> nn.Module:

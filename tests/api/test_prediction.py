@@ -1,5 +1,8 @@
 """moonfl.predict and moonfl predict: predictions on raw rows agree, wherever they come from."""
 
+import csv
+import io
+import random
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +46,88 @@ def test_predictions_agree_for_run_federate_export_and_file(
     capsys.readouterr()
     assert main(["predict", str(tmp_path / "model"), str(path)]) == 0
     assert capsys.readouterr().out.splitlines() == lines
+
+
+def write_targets(path: Path, task: str) -> Path:
+    """Write a table with missing values and categories, and two columns to predict."""
+    rng = random.Random(0)
+    lines = ["clinic,size,kind,first,second"]
+    for k in range(150):
+        missing = k % 9 == 4  # a missing size is replaced by the mean, about 0
+        size, kind = 0 if missing else rng.gauss(0, 1), rng.choice(["Old", "old ", "new"])
+        first, second = 5000 + 1000 * size, 0.01 * (kind == "new") + 0.001 * size
+        if task == "multilabel":
+            first, second = int(size > 0), int(kind == "new")
+        lines.append(f"{'NES'[k % 3]},{'NA' if missing else size},{kind},{first},{second}")
+    path.write_text("\n".join([*lines, ""]))
+    return path
+
+
+def run_targets(tmp_path: Path, task: str, *changes: str) -> tuple[Path, moonfl.Result]:
+    path = write_targets(tmp_path / "table.csv", task)
+    words = ["dataset=csv", f"data_dir={path}", f"task={task}", "label=first,second"]
+    words += ["column=clinic", "impute=mean", "encode=onehot", "rounds=4", "epochs=5", "lr=0.1"]
+    exp = override(Experiment(), [*words, "batch_size=8", *changes])
+    return path, moonfl.run(exp, tmp_path / "run", workers=1)
+
+
+def read_rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.mark.parametrize("task", ["regression", "multilabel"])
+def test_other_tasks_agree_for_run_federate_export_and_file(
+    task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    path, result = run_targets(tmp_path, task)
+    frame = pandas.read_csv(path)
+    moonfl.export(result, tmp_path / "model")
+    expected = moonfl.predict(result, path)
+    assert (expected.task, expected.classes) == (task, ("first", "second"))
+    assert expected.values.shape == (len(frame), 2)
+    for model in (result.model, tmp_path / "run", tmp_path / "model"):
+        for data in (path, frame, frame[frame.columns[::-1]]):
+            assert np.array_equal(moonfl.predict(model, data).values, expected.values)
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "run"), str(path)]) == 0
+    assert capsys.readouterr().out == expected.to_csv()
+
+
+def test_a_regression_predicts_in_the_units_of_the_data(tmp_path: Path) -> None:
+    path, result = run_targets(tmp_path, "regression")
+    predictions = moonfl.predict(result, path)
+    rows = read_rows(path.read_text())
+    actual = np.array([[float(row["first"]), float(row["second"])] for row in rows])
+    errors = np.abs(predictions.values - actual).mean(axis=0)
+    assert errors[0] < 500  # half the standard deviation of the targets, 1000 and 0.005
+    assert errors[1] < 0.0025
+    written = read_rows(predictions.to_csv())
+    assert list(written[0]) == ["line", "first", "second"]
+    cells = np.array([[float(row["first"]), float(row["second"])] for row in written])
+    assert np.array_equal(cells, predictions.values)  # no digit is lost
+    for name in ("labels", "probabilities", "flags"):
+        with pytest.raises(InputError, match="regression"):
+            getattr(predictions, name)
+
+
+def test_labels_are_predicted_with_their_probabilities(tmp_path: Path) -> None:
+    path, result = run_targets(tmp_path, "multilabel")
+    predictions = moonfl.predict(result, path)
+    assert bool(((predictions.probabilities >= 0) & (predictions.probabilities <= 1)).all())
+    assert np.array_equal(predictions.flags, predictions.probabilities > 0.5)
+    rows = read_rows(path.read_text())
+    actual = np.array([[row["first"] == "1", row["second"] == "1"] for row in rows])
+    present = np.array([row["size"] != "NA" for row in rows])
+    assert (predictions.flags == actual)[present].mean() > 0.95
+    written = read_rows(predictions.to_csv())
+    header = ["line", "first", "first probability", "second", "second probability"]
+    assert list(written[0]) == header
+    for row, flags, values in zip(written, predictions.flags, predictions.values, strict=True):
+        assert [row["first"], row["second"]] == [str(int(flag)) for flag in flags]
+        assert float(row["second probability"]) == pytest.approx(float(values[1]), abs=1e-6)
+    with pytest.raises(InputError, match="any number of labels; use `flags`"):
+        _ = predictions.labels
 
 
 def test_wrong_data_are_refused(tmp_path: Path) -> None:

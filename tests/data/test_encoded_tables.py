@@ -58,9 +58,14 @@ def test_the_encoding_is_learned_from_training_rows_only(patients: Path) -> None
     assert bool(((features[:, others] >= 0) & (features[:, others] <= 1)).all())
 
 
-def test_workers_and_interruptions_do_not_change_the_result(patients: Path, tmp_path: Path) -> None:
-    exp = experiment(patients, *ENCODED)
+@pytest.mark.parametrize("changes", [["impute=indicator"], ["impute=mean", "min_category=20"]])
+def test_workers_and_interruptions_do_not_change_the_result(
+    patients: Path, tmp_path: Path, changes: list[str]
+) -> None:
+    exp = experiment(patients, *KEYS, "encode=onehot", *changes)
     one = moonfl.run(exp, tmp_path / "one", workers=1)
+    assert one.model.encoding is not None
+    assert ("blood=zero" in one.model.encoding.features) == (exp.min_category < 20)
     two = moonfl.run(exp, tmp_path / "two", workers=2)
     for name, tensor in one.models["global"].items():
         assert torch.equal(tensor, two.models["global"][name]), name

@@ -12,6 +12,7 @@ import moonfl
 from helpers.flower_deployment import Deployment, edit_description
 from helpers.problems import write_patients
 from moonfl import Experiment, InputError, RunError
+from moonfl.cli import main
 from moonfl.data.encoding import unlearned_encoding
 from moonfl.experiment import override
 from moonfl.flower.client import with_columns
@@ -51,6 +52,71 @@ def test_sites_train_the_model_of_a_run_in_one_place(patients: Experiment, tmp_p
     x = torch.tensor([[61.5, 0, 3.2, 2, 1, 0], [float("nan")] * 6], dtype=torch.float64)
     logits = moonfl.load_model(exported.directory)(x).logits
     assert torch.equal(logits, here.model(x).logits)
+
+
+NEW_ROWS = """stage,blood,patient,sex,age,crp,smoker
+2,AB,p1,FEMALE,61.5,3.2,true
+,unseen,p2,,NA,,
+9,zero ,p3,Male,40,12.25,False
+"""
+
+
+def test_predictions_on_raw_rows_agree_from_check_to_sites(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One table, all ways to train and to predict: every prediction is bit-identical."""
+    pandas = pytest.importorskip("pandas")
+    table = write_patients(tmp_path / "patients.csv")
+    words = [*KEYS[:2], "parties=3"]
+    assert main(["check", str(table), *words]) == 1
+    problems = capsys.readouterr().out
+    for name in ("patient", "age", "sex", "crp", "smoker", "blood"):
+        assert f"error: {table}" in problems
+        assert f"column '{name}'" in problems
+    encoded = [*KEYS, "impute=mean", "encode=onehot", "min_category=4"]
+    assert main(["check", str(table), *encoded]) == 0
+    assert (
+        "column 'sex' has 'Female', 'female', which differ only in case" in capsys.readouterr().out
+    )
+    words = ["dataset=csv", f"data_dir={table}", *encoded, *SHORT]
+    assert main(["run", *words, "--out", str(tmp_path / "run"), "--workers", "2"]) == 0
+    frame = pandas.read_csv(table)
+    parties = {
+        name: (rows.drop(columns=["patient", "hospital", "outcome"]), rows["outcome"])
+        for name, rows in frame.groupby("hospital")
+    }
+    settings = {"rounds": 2, "epochs": 1, "batch_size": 16, "out_dim": 8, "workers": 1}
+    encode = {"impute": "mean", "encode": "onehot", "categorical": "stage", "min_category": 4}
+    federated = moonfl.federate("mlp", parties, **settings, **encode)
+    deployment = Deployment(tmp_path / "federation", override(Experiment(), words))
+    served = deployment.serve()
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "model")]) == 0
+    moonfl.export(deployment.out, tmp_path / "site-model")
+    models = {
+        "run": tmp_path / "run",
+        "federate": federated,
+        "federate, its module": federated.model,
+        "Flower": served,
+        "Flower, run directory": deployment.out,
+        "export of the run": tmp_path / "model",
+        "export of the Flower run": tmp_path / "site-model",
+    }
+    new = tmp_path / "new.csv"
+    new.write_text(NEW_ROWS)
+    for path in (table, new):
+        expected = moonfl.predict(tmp_path / "run", path)
+        assert len(set(expected.values[:, 0].tolist())) > 1
+        for name, model in models.items():
+            for data in (path, pandas.read_csv(path)):
+                predictions = moonfl.predict(model, data)
+                assert np.array_equal(predictions.values, expected.values), name
+                assert predictions.labels == expected.labels
+    capsys.readouterr()
+    texts = []
+    for model in (tmp_path / "run", deployment.out, tmp_path / "model", tmp_path / "site-model"):
+        assert main(["predict", str(model), str(new)]) == 0
+        texts.append(capsys.readouterr().out)
+    assert set(texts) == {expected.to_csv()}
 
 
 def test_a_run_over_tables_is_resumed(patients: Experiment, tmp_path: Path) -> None:

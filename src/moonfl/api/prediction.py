@@ -1,4 +1,4 @@
-"""moonfl.predict: the class and the probabilities of new samples, which are given as raw data."""
+"""moonfl.predict: classes, numbers or labels of new samples, which are given as raw data."""
 
 import csv
 import io
@@ -19,11 +19,12 @@ from ..data.folder import find_images
 from ..data.images import Images
 from ..data.npz import read_samples
 from ..data.tables import read_cells
+from ..data.targets import MULTILABEL, REGRESSION
 from ..errors import InputError, notify
-from ..exports.artifact import WEIGHTS
 from ..exports.source import from_directory, from_result
-from ..exports.weights import load_model, read
+from ..exports.weights import load_model
 from ..numerics import standard_settings
+from ..objectives.table import make_objective
 from ..runs.index import SETTINGS
 from ..runs.recorder import Result
 from ..seeds import one_thread
@@ -31,33 +32,75 @@ from ..trained_model import TrainedModel
 from .recovery import IN_PYTHON, recovery_hints
 
 BATCH = 500  # samples that are predicted at a time
-CLASSIFICATION = "classification"
+THRESHOLD = 0.5  # a label with a larger probability is predicted
 MAX_COLUMNS = 5  # names of ignored columns that a note lists
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predicted classes of samples."""
+    """Predictions for samples: a class, numbers, or labels that are 0 or 1."""
 
-    classes: tuple[str, ...]
-    probabilities: NDArray[np.float32]  # [samples, classes]
-    kind: str  # what `rows` are: "line" of a table, "file", or "sample"
+    task: str  # "classification", "regression" or "multilabel"
+    classes: tuple[str, ...]  # names of the columns of `values`: classes, targets or labels
+    values: NDArray[np.floating]  # [samples, classes]: probabilities; of a regression numbers
+    kind: str  # what `rows` are: "line" of a table, "row" of a data frame, "file", or "sample"
     rows: tuple[str, ...]
+
+    @property
+    def probabilities(self) -> NDArray[np.floating]:
+        """Return the probability of each class or label, [samples, classes]."""
+        if self.task == REGRESSION:
+            raise InputError("a regression has no probabilities; use `values`")
+        return self.values
 
     @property
     def labels(self) -> list[str]:
         """Return the most probable class of each sample."""
-        return [self.classes[k] for k in self.probabilities.argmax(axis=1)]
+        if self.task == REGRESSION:
+            raise InputError("a regression has no classes; use `values`")
+        if self.task == MULTILABEL:
+            raise InputError("with task=multilabel a sample has any number of labels; use `flags`")
+        return [self.classes[k] for k in self.values.argmax(axis=1)]
+
+    @property
+    def flags(self) -> NDArray[np.bool_]:
+        """Return which labels each sample has, with task=multilabel: a probability above 0.5."""
+        if self.task != MULTILABEL:
+            raise InputError(f"`flags` belongs to task=multilabel; this model has task={self.task}")
+        return self.values > THRESHOLD
 
     def to_csv(self) -> str:
-        """Return a table with one line per sample: its class and the probability of it."""
+        """Return a table with one line per sample.
+
+        It has the class and its probability; or each target; or each label, 0 or 1, and its
+        probability.
+        """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([self.kind, "class", "probability"])
-        highest = self.probabilities.max(axis=1)
-        for row, label, probability in zip(self.rows, self.labels, highest, strict=True):
-            writer.writerow([row, label, f"{probability:.6f}"])
+        header, lines = self._cells()
+        writer.writerow([self.kind, *header])
+        for row, cells in zip(self.rows, lines, strict=True):
+            writer.writerow([row, *cells])
         return text.getvalue()
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """Return the header and the cells of each sample."""
+        if self.task == REGRESSION:  # the shortest text that is read as the same number
+            return list(self.classes), [[str(value) for value in row] for row in self.values]
+        if self.task == MULTILABEL:
+            header = [text for name in self.classes for text in (name, f"{name} probability")]
+            return header, [_label_cells(*row) for row in zip(self.flags, self.values, strict=True)]
+        highest = [f"{probability:.6f}" for probability in self.values.max(axis=1)]
+        cells = [list(pair) for pair in zip(self.labels, highest, strict=True)]
+        return ["class", "probability"], cells
+
+
+def _label_cells(flags: NDArray[np.bool_], probabilities: NDArray[np.floating]) -> list[str]:
+    """Return 0 or 1 and the probability of each label of a sample."""
+    cells = []
+    for flag, probability in zip(flags, probabilities, strict=True):
+        cells += [str(int(flag)), f"{probability:.6f}"]
+    return cells
 
 
 @standard_settings()
@@ -69,24 +112,30 @@ def predict(
     best: bool = False,
     trust: bool = False,
 ) -> Predictions:
-    """Return the predicted classes of new samples.
+    """Return predictions for new samples.
 
     - `model`: a result, a trained model, a run directory, or the folder of an export.
     - `data`: a .csv or .npz file, a folder of images, a data frame, or an array of samples.
     - `party`: the number of the party whose model is used, if every party has its own.
-    - `best`: use the round with the best validation accuracy instead of the last.
+    - `best`: use the round with the best result on the validation samples instead of the last.
     - `trust`: execute the method or model that a run directory names, if it is not part of moonfl.
 
     Columns of a table are found by name; columns that the model does not use are ignored.
     """
     trained = find_model(model, party=party, best=best, trust=trust)
     kind, rows, samples = read_input(trained, data)
+    objective = make_objective(trained.task)
     parts = []
     with torch.no_grad(), one_thread():
         for numbers in torch.arange(len(rows)).split(BATCH):
-            parts.append(trained(samples[numbers]).logits.softmax(dim=1))
-    probabilities = torch.cat(parts).numpy()
-    return Predictions(trained.classes, probabilities, kind, tuple(rows))
+            parts.append(objective.predict(trained(samples[numbers]).logits))
+    return Predictions(
+        task=trained.task,
+        classes=trained.classes,
+        values=torch.cat(parts).numpy(),
+        kind=kind,
+        rows=tuple(rows),
+    )
 
 
 def find_model(
@@ -105,22 +154,8 @@ def find_model(
     else:
         if party is not None or best:
             raise InputError(f"{model} is not a run directory; omit --party and --best")
-        trained = load_model(model)
-        path = Path(model)
-        header, _ = read(path / WEIGHTS if path.is_dir() else path)
-        _check_task(header.experiment.get("task", CLASSIFICATION))
-        return trained
-    _check_task(artifact.experiment.task)
+        return load_model(model)
     return artifact.blueprint.deployed(artifact.params).cpu()
-
-
-def _check_task(task: str) -> None:
-    """Refuse models whose outputs are not logits of classes."""
-    if task != CLASSIFICATION:
-        raise InputError(
-            f"predictions are classes and probabilities, and this model has task={task}; call "
-            "result.model, or the exported model, with the samples"
-        )
 
 
 def read_input(model: TrainedModel, data: Any) -> tuple[str, list[str], Tensor | Images]:

@@ -165,7 +165,7 @@ def _add_training_commands(commands: Commands) -> None:
 
 def _add_predict(commands: Commands) -> None:
     predict = commands.add(
-        "predict", "write the class and its probability of every new sample", "prediction:predict"
+        "predict", "write the class, numbers or labels of every new sample", "prediction:predict"
     )
     predict.add_argument("model", metavar="RUN", help="a run directory, or the folder of an export")
     predict.add_argument(

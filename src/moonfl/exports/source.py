@@ -222,6 +222,7 @@ def _blueprint(run: Path, exp: Experiment, data_dir: str | None, with_samples: b
         preparation=preparation,
         samples=None if data is None else _samples(data, preparation.encoding),
         features=features,
+        task=exp.task,
     )
 
 

@@ -175,7 +175,8 @@ def _blueprint(header: Header, model: ModelSource | None) -> Blueprint:
         encoding=None if header.encoding is None else from_record(header.encoding),
     )
     input_shape = preparation.input_shape(shape)
-    network = make_builder(Experiment(**settings), input_shape, dtype, len(header.classes), model)
+    exp = Experiment(**settings)
+    network = make_builder(exp, input_shape, dtype, len(header.classes), model)
     return Blueprint(
         build=network.build,
         shape=shape,
@@ -183,6 +184,7 @@ def _blueprint(header: Header, model: ModelSource | None) -> Blueprint:
         classes=tuple(header.classes),
         preparation=preparation,
         features=tuple(header.features or ()),
+        task=exp.task,
     )
 
 

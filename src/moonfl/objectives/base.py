@@ -36,6 +36,10 @@ class Objective(Generic[C]):
         """Return the mean loss of a batch."""
         raise NotImplementedError
 
+    def predict(self, logits: Tensor) -> Tensor:
+        """Return probabilities, or the predicted numbers, from the outputs of a model."""
+        raise NotImplementedError
+
     def tally(self, logits: Tensor, y: Tensor, loss: float, party: Tensor | None) -> C:
         """Return the counts over some samples.
 

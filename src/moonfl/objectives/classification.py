@@ -23,6 +23,9 @@ class Classification(Objective[Tally]):
     def supervised(self, logits: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(logits, y)
 
+    def predict(self, logits: Tensor) -> Tensor:
+        return logits.softmax(dim=1)
+
     def tally(self, logits: Tensor, y: Tensor, loss: float, party: Tensor | None) -> Tally:
         return tally(logits, y, loss, party)
 

@@ -52,6 +52,9 @@ class MultiLabel(Objective[LabelCounts]):
     def supervised(self, logits: Tensor, y: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(logits, y)
 
+    def predict(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid()
+
     def tally(self, logits: Tensor, y: Tensor, loss: float, party: Tensor | None) -> LabelCounts:
         actual = y.cpu().numpy() > 0.5
         predicted = logits.cpu().numpy() > 0

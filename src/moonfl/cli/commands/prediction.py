@@ -1,4 +1,4 @@
-"""`moonfl predict`: the class and its probability of every new sample."""
+"""`moonfl predict`: the class, numbers or labels of every new sample."""
 
 import argparse
 import sys
