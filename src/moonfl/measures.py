@@ -24,6 +24,8 @@ class Measure:
     by_model: str = "scores"
     by_party: str = "party_score"
     validation: str = "validation_score"
+    output: str = "class"  # what a model has one output for
+    outputs: str = "classes"
     higher_is_better: bool = True
     is_share: bool = True  # from 0 to 1: written in percent, and differences in points
     is_root: bool = False  # the square root of a mean, which sums over samples belong to
@@ -69,6 +71,10 @@ class Measure:
         """Return the name at the beginning of a sentence."""
         return self.name.capitalize() if self.name.islower() else self.name
 
+    def count_outputs(self, number: int) -> str:
+        """Return a number of outputs as text, such as "10 classes" or "1 target"."""
+        return f"{number} {self.output if number == 1 else self.outputs}"
+
     @property
     def superlative(self) -> str:
         """Return the adjective of the best value."""
@@ -96,8 +102,18 @@ ACCURACY = Measure(
     by_party="party_accuracy",
     validation="validation_accuracy",
 )
-RMSE = Measure(key="rmse", name="RMSE", higher_is_better=False, is_share=False, is_root=True)
-MEAN_AVERAGE_PRECISION = Measure(key="mean_average_precision", name="mAP")
+RMSE = Measure(
+    key="rmse",
+    name="RMSE",
+    output="target",
+    outputs="targets",
+    higher_is_better=False,
+    is_share=False,
+    is_root=True,
+)
+MEAN_AVERAGE_PRECISION = Measure(
+    key="mean_average_precision", name="mAP", output="label", outputs="labels"
+)
 MEASURES = (ACCURACY, RMSE, MEAN_AVERAGE_PRECISION)
 
 

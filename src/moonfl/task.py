@@ -248,13 +248,15 @@ class Task:
 
     def notify_duplicates(self) -> None:
         """Print how many held-out samples are identical to training samples, if there are any."""
+        measure = self.objective.measure
+        effect = "high" if measure.higher_is_better else "low"
         for name, count in self.duplicates.items():
             if count > 0:
                 notify(
                     f"moonfl: {count} of {len(self.held_out[name].y)} {name} samples are identical "
-                    "to training samples, so accuracy may be too high; remove them from a test set "
-                    "of your own, or hold out whole groups with holdout_by=COLUMN (groups= in "
-                    "moonfl.federate)"
+                    f"to training samples, so {measure.name} may be too {effect}; remove them "
+                    "from a test set of your own, or hold out whole groups with holdout_by=COLUMN "
+                    "(groups= in moonfl.federate)"
                 )
 
     def partition_record(self) -> PartitionRecord:

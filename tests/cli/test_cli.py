@@ -18,7 +18,7 @@ from helpers.problems import interruptible, write_cifar10, write_cifar100, write
 from helpers.run_files import make_run
 from moonfl import run
 from moonfl.cli import main
-from moonfl.cli.arguments import accuracy, count, size
+from moonfl.cli.arguments import count, size, target
 from moonfl.cli.parser import parse
 from moonfl.cli.progress import Progress
 from moonfl.experiment import from_toml, override
@@ -483,11 +483,11 @@ def test_every_dataset_of_the_paper_runs(
         ),
         (
             ["compare", "run", "--target", "abc"],
-            "--target: must be an accuracy above 0 and at most 1, such as 0.65",
+            "--target: must be a number above 0: an accuracy such as 0.65 or 65%, or an RMSE",
         ),
         (
             ["compare", "run", "--target", "nan"],
-            "--target: must be an accuracy above 0 and at most 1, such as 0.65",
+            "--target: must be a number above 0: an accuracy such as 0.65 or 65%, or an RMSE",
         ),
         (
             ["run", "--state-memory", "3X"],
@@ -501,7 +501,7 @@ def test_a_wrong_number_is_answered_with_the_rule(words: list[str], rule: str, c
     assert rule in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("convert", "text"), [(count, "1_0"), (size, "1_0M"), (accuracy, "1_0%")])
+@pytest.mark.parametrize(("convert", "text"), [(count, "1_0"), (size, "1_0M"), (target, "1_0%")])
 def test_arguments_are_not_python_numbers(convert: Callable[[str], object], text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=f"got '{text}'"):
         convert(text)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import moonfl
+from moonfl.cli import main
 from moonfl.errors import InputError
 from moonfl.report.build import compare, write
 from moonfl.report.conclusions import Pairing, Verdict, conclude
@@ -97,3 +98,82 @@ def test_an_export_returns_the_predictions_of_the_run(task: str, tmp_path: Path)
     assert ("argmax" in text) is False
     if task == "regression":
         assert 3000 < float(expected[:, 0].mean()) < 7000  # the units of the data
+
+
+def partition(folder: Path, task: str, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """Return the words of the lines that `moonfl partition` prints."""
+    table = folder / f"{task}.csv"
+    write_table(table, task)
+    data = ["dataset=csv", f"data_dir={table}", "label=first,second", "column=site"]
+    assert main(["partition", *data, f"task={task}", "--out", str(folder / "heat.png")]) == 0
+    assert (folder / "heat.png").read_bytes().startswith(b"\x89PNG")
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_partition_of_a_regression_shows_the_targets_of_each_party(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, *rows = partition(tmp_path, "regression", capsys)
+    assert " ".join(header) == "samples first, mean std second, mean std"
+    y = np.genfromtxt(tmp_path / "regression.csv", delimiter=",", skip_header=1)[:, 4:]
+    for k, row in enumerate(rows[:3]):
+        part = y[k::3]
+        means_and_stds = np.c_[part.mean(axis=0), part.std(axis=0)].ravel()
+        assert row[:2] == [str(k), "40"]
+        assert [float(cell) for cell in row[2:]] == pytest.approx(means_and_stds, rel=0.06)
+    assert "non-IID:" not in [row[0] for row in rows]
+
+
+def test_the_partition_of_several_labels_counts_samples_and_not_labels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, *rows = partition(tmp_path, "multilabel", capsys)
+    assert header == ["first", "second", "samples"]
+    y = np.genfromtxt(tmp_path / "multilabel.csv", delimiter=",", skip_header=1)[:, 4:]
+    for k, row in enumerate(rows[:3]):
+        expected = [k, *y[k::3].sum(axis=0).astype(int), 40]
+        assert [int(cell) for cell in row] == expected
+
+
+def test_the_target_is_a_value_of_the_metric(tmp_path: Path) -> None:
+    result = run(tmp_path, "regression", algorithm=moonfl.FedAvg())
+    first, last = (record.rmse for record in result.rounds)
+    assert last < first
+    runs = [tmp_path / "runs"]
+    reached = re.compile(r"FedAvg .* (\d|not reached) +[\d.]+$", flags=re.MULTILINE)
+    for target, text in ((first + 1, "1"), (last, "2"), (last - 1, "not reached")):
+        match = reached.search(compare(runs, target))
+        assert match is not None
+        assert match[1] == text
+    for target in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(InputError, match="the target RMSE must be above 0 and finite, got"):
+            compare(runs, target)
+    (tmp_path / "other").mkdir()
+    run(tmp_path / "other", "multilabel")
+    with pytest.raises(InputError, match="the target mAP must be above 0 and at most 1"):
+        write([tmp_path / "other" / "runs"], tmp_path / "report", target=1200)
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "text"), [("regression", "RMSE may be too low"), ("multilabel", "mAP may be too high")]
+)
+def test_duplicates_are_reported_with_the_metric_of_the_task(
+    task: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_table(tmp_path / f"{task}.csv", task)
+    lines = (tmp_path / f"{task}.csv").read_text().splitlines()
+    (tmp_path / f"{task}.csv").write_text("\n".join([*lines, *lines[1:]]))
+    run(tmp_path, task)
+    assert text in capsys.readouterr().err
+
+
+def test_the_start_of_a_run_counts_targets_and_labels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_table(tmp_path / "t.csv", "regression")
+    data = ["dataset=csv", f"data_dir={tmp_path / 't.csv'}", "column=site", "task=regression"]
+    for label, text in (("first", "1 target,"), ("first,second", "2 targets,")):
+        words = [*data, f"label={label}", "rounds=1", "epochs=1"]
+        assert main(["run", *words, "--workers", "1", "--out", str(tmp_path / label)]) == 0
+        assert text in capsys.readouterr().err

@@ -34,16 +34,16 @@ def size(text: str) -> int:
     return int(_number(text, rule, convert, lambda value: 0 <= value < 2**63))
 
 
-def accuracy(text: str) -> float:
-    """Return an accuracy between 0 and 1 from a text such as 0.65 or 65%."""
-    rule = "an accuracy above 0 and at most 1, such as 0.65 or 65%"
+def target(text: str) -> float:
+    """Return the target of a metric from a text such as 0.65 or 65%, or 1200 for an RMSE."""
+    rule = "a number above 0: an accuracy such as 0.65 or 65%, or an RMSE such as 1200"
 
     def convert(text: str) -> float:
         if text.endswith("%"):
             return parse_float(text.removesuffix("%")) / 100
         return parse_float(text)
 
-    return _number(text, rule, convert, lambda value: 0 < value <= 1)
+    return _number(text, rule, convert, lambda value: 0 < value < math.inf)
 
 
 def _number(

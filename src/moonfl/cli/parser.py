@@ -8,7 +8,7 @@ from ..errors import quoted, unknown
 from ..overview import read
 from ..trackers.table import TRACKERS
 from . import overview
-from .arguments import accuracy, count, party, size
+from .arguments import count, party, size, target
 
 WORDS = "words"  # the attribute with the preset, file and key=value words of a command
 
@@ -507,9 +507,9 @@ def _add_run_directories(sub: Parser) -> None:
     )
     sub.add_argument(
         "--target",
-        type=accuracy,
-        metavar="ACCURACY",
-        help="report rounds and bytes until this accuracy, 0.65 or 65%%",
+        type=target,
+        metavar="VALUE",
+        help="report rounds and bytes until this accuracy or mAP, 0.65 or 65%%, or this RMSE",
     )
     sub.add_argument(
         "--baseline",

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 from ..errors import InputError
+from ..measures import Measure
 
 TEXT_WIDTH = 110  # of paragraphs in a terminal
 
@@ -18,8 +19,8 @@ def write(
     """Write a report of all runs in or below `paths` to the folder `out`.
 
     Return the path of report.html; every figure and table is a file next to it. `target` is the
-    accuracy to which rounds and bytes are counted. `baseline` is the method that the others are
-    compared with, by default FedAvg.
+    accuracy, mAP or RMSE to which rounds and bytes are counted. `baseline` is the method that the
+    others are compared with, by default FedAvg.
     """
     from .groups import group_runs
     from .headlines import headlines
@@ -29,9 +30,9 @@ def write(
     from .sections import report_sections
     from .tables import csv_text, markdown
 
-    check_target(target)
     runs, notes = load_runs(paths)
     groups, group_notes = group_runs(runs, baseline)
+    check_target(target, groups[0].measure)
     sections = report_sections(groups, target)
     files: dict[str, bytes] = {}
     for section in sections:
@@ -56,9 +57,9 @@ def compare(paths: list[Path], target: float | None = None, baseline: str | None
     from .runs import load_runs
     from .tables import plain_text
 
-    check_target(target)
     runs, notes = load_runs(paths)
     groups, group_notes = group_runs(runs, baseline)
+    check_target(target, groups[0].measure)
     lines = [plain_text(overview_table(groups, target)), *notes, *group_notes]
     verdicts = verdict_lines(groups)
     if verdicts:
@@ -71,9 +72,13 @@ def encode(text: str) -> bytes:
     return text.encode(errors="replace")
 
 
-def check_target(target: float | None) -> None:
-    """Check that the target accuracy is a share."""
-    if target is not None and not (math.isfinite(target) and 0 < target <= 1):
+def check_target(target: float | None, measure: Measure) -> None:
+    """Check that the target is a possible value of the measure of the runs."""
+    if target is None:
+        return
+    if measure.is_share and not 0 < target <= 1:
         raise InputError(
-            f"the target accuracy must be above 0 and at most 1, such as 0.65, got {target:g}"
+            f"the target {measure.name} must be above 0 and at most 1, such as 0.65, got {target:g}"
         )
+    if not 0 < target < math.inf:
+        raise InputError(f"the target {measure.name} must be above 0 and finite, got {target:g}")

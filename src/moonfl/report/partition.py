@@ -1,5 +1,6 @@
-"""A partition (samples per party and class) as a table and as a heat map."""
+"""A partition (samples per party and class, label or target) as a table and as a heat map."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..data.skew import measure_skew
 from ..errors import InputError, RunError
+from ..measures import round_digits
 from ..runs.files import atomic
 from .style import draw_cells, figure_style, label_classes, new_figure, text_colour
 from .tables import align
@@ -26,14 +28,54 @@ def partition_table(counts: Counts, classes: tuple[str, ...], names: tuple[str, 
     `names` are the names of the parties, if they have any. Classes are the columns if there are at
     most MAX_COLUMNS of them, otherwise the rows.
     """
-    parties = names or tuple(f"party {i}" for i in range(len(counts)))
-    rows: list[list[object]] = [["", *classes, "all"]]
-    for name, row in zip(parties, counts, strict=True):
-        rows.append([name, *row, row.sum()])
-    if len(classes) > MAX_COLUMNS:
+    sizes = counts.sum(axis=1)
+    cells = [[*row, size] for row, size in zip(counts, sizes, strict=True)]
+    table = sized_table([*classes, "all"], cells, sizes, names)
+    return f"{table}\nnon-IID: {measure_skew(counts)}"
+
+
+def label_table(
+    counts: Counts, sizes: NDArray[np.int64], labels: tuple[str, ...], names: tuple[str, ...] = ()
+) -> str:
+    """Return the number of samples that have each label at each party as text.
+
+    A sample may have several labels or none, so that `sizes`, the samples of each party, are not
+    the sums of the counts.
+    """
+    cells = [[*row, size] for row, size in zip(counts, sizes, strict=True)]
+    return sized_table([*labels, "samples"], cells, sizes, names)
+
+
+def target_table(
+    parties: list[NDArray[np.float64]], targets: tuple[str, ...], names: tuple[str, ...] = ()
+) -> str:
+    """Return the samples of each party and the mean and std of its targets, [N, targets]."""
+    header = ["samples"]
+    for target in targets:
+        header += [f"{target}, mean", "std"]
+    cells: list[list[object]] = []
+    for y in parties:
+        row: list[object] = [len(y)]
+        for column in y.T:
+            row += [round_digits(column.mean(), 4), round_digits(column.std(), 2)]
+        cells.append(row)
+    return sized_table(header, cells, np.array([len(y) for y in parties]), names)
+
+
+def sized_table(
+    header: list[str],
+    cells: Sequence[Sequence[object]],
+    sizes: NDArray[np.int64],
+    names: tuple[str, ...],
+) -> str:
+    """Return a table with one row per party, or one column if it would be too wide, as text."""
+    parties = names or tuple(f"party {i}" for i in range(len(cells)))
+    rows: list[list[object]] = [["", *header]]
+    rows += [[name, *row] for name, row in zip(parties, cells, strict=True)]
+    if len(header) > MAX_COLUMNS + 1:
         rows = [list(column) for column in zip(*rows, strict=True)]
     table = align(rows, right=range(len(rows[0])), min_width=6)
-    return f"{table}\n{describe_sizes(counts)}\nnon-IID: {measure_skew(counts)}"
+    return f"{table}\n{describe_sizes(sizes[:, None])}"
 
 
 def describe_sizes(counts: Counts) -> str:
@@ -58,14 +100,15 @@ def draw_heat_map(
     *,
     subtitle: str = "",
     names: tuple[str, ...] = (),
+    column: str = "class",
 ) -> "Figure":
-    """Return a heat map with one row per party and one column per class."""
+    """Return a heat map with one row per party and one column per class, label or target."""
     parties, num_classes = counts.shape
-    largest = float(counts.max())
+    largest = max(1.0, float(counts.max()))
     with figure_style():
         figure, axes = new_figure(title, subtitle, height=3.8)
         image = draw_cells(axes, counts, largest)
-        axes.set(xlabel="class", ylabel="party")
+        axes.set(xlabel=column, ylabel="party")
         if num_classes > MAX_COLUMNS or parties > MAX_COLUMNS:
             figure.colorbar(image, ax=axes, label="samples")
             return figure
@@ -88,13 +131,15 @@ def heat_map(
     title: str,
     path: Path,
     names: tuple[str, ...] = (),
+    *,
+    column: str = "class",
 ) -> None:
     """Write a heat map to a PNG or SVG file, depending on the suffix of `path`."""
     check_image_format(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as temporary, figure_style():
-            figure = draw_heat_map(counts, classes, title, names=names)
+            figure = draw_heat_map(counts, classes, title, names=names, column=column)
             figure.savefig(temporary, format=path.suffix[1:], dpi=200)
     except (OSError, RunError) as error:
         reason = getattr(error, "strerror", None) or error

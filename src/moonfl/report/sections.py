@@ -166,7 +166,7 @@ def partition_picture(
     counts, names_of_columns = partition_counts(record, groups[0])
     parties, classes = counts.shape
     names = record.names or []
-    column = {"accuracy": "class", "rmse": "target"}.get(groups[0].measure.key, "label")
+    column = groups[0].measure.output
     title = f"Samples per party and {column}"
     figure = draw_heat_map(
         counts,
@@ -174,6 +174,7 @@ def partition_picture(
         f"{title}: {describe_partition(groups[0])}",
         subtitle=describe_setting(groups),
         names=tuple(names) if len(names) == parties else (),
+        column=column,
     )
     sizes = describe_sizes(counts)
     skew = ""
@@ -182,7 +183,7 @@ def partition_picture(
     elif record.samples is not None:
         sizes = describe_sizes(np.asarray(record.samples)[:, None])
     caption = f"Training samples of each {column} at each party; {sizes}{skew}. {caption}"
-    alt = f"Heat map of {parties} parties by {classes} classes; {sizes}."
+    alt = f"Heat map of {parties} parties by {groups[0].measure.count_outputs(classes)}; {sizes}."
     return render(name, figure, caption, alt)
 
 

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def describe_task(task: Task) -> str:
-    """Describe what was read: rows, features, classes and parties."""
+    """Describe what was read: rows, features, outputs and parties."""
     training = sum(len(examples.y) for examples in task.all_parties())
     held_out = sum(len(examples.y) for examples in task.held_out.values())
     shape = "x".join(map(str, task.test.x.shape[1:]))
@@ -71,7 +71,7 @@ def describe_task(task: Task) -> str:
     encoded = "" if encoding is None else f" ({len(encoding.features)} after encoding)"
     return (
         f"read {training} training and {held_out} held-out samples, {shape} features{encoded}, "
-        f"{len(task.classes)} classes, {len(task.parties)} parties"
+        f"{task.objective.measure.count_outputs(len(task.classes))}, {len(task.parties)} parties"
     )
 
 
