@@ -394,10 +394,13 @@ def test_diverging_run_is_status_1_and_keeps_its_record(
 
 def test_list_names_every_preset_and_the_papers_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
-    *lines, _, note = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(PRESETS) + 1
-    assert "best of three server momenta" in note
-    assert any(line.startswith("cifar10-moon ") and "69.1 ± 0.4 %" in line for line in lines)
+    out = capsys.readouterr().out
+    datasets = out.partition("DATASET: ")[2].splitlines()[0].split(", ")
+    methods = [line.split()[0] for line in out.splitlines() if line]
+    assert set(PRESETS) <= {f"{data}-{method}" for data in datasets for method in methods}
+    assert "best of three server momenta" in out
+    moon = next(line for line in out.splitlines() if line.startswith("moon "))
+    assert "69.1 ± 0.4" in moon
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])

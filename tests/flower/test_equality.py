@@ -16,7 +16,7 @@ from helpers.flower_deployment import (
     run_simulated,
     table_experiment,
 )
-from helpers.problems import TABLE
+from helpers.problems import TABLE, with_algorithm
 from moonfl.algorithms import ALGORITHMS
 from moonfl.experiment import override
 
@@ -25,9 +25,7 @@ _ = module  # a fixture
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_is_bit_identical(name: str, tmp_path: Path) -> None:
-    algorithm = ALGORITHMS[name]()
-    alone = {} if algorithm.federated else {"rounds": 1, "sample_fraction": 1.0}
-    exp = replace(QUICK, algorithm=algorithm, **alone)
+    exp = with_algorithm(QUICK, name)
     assert same(run_simulated(exp, tmp_path).models, moonfl.run(exp, workers=1).models)
 
 

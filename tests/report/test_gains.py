@@ -7,7 +7,7 @@ import numpy as np
 import moonfl
 from moonfl.experiment import Experiment, override
 from moonfl.report.build import write
-from moonfl.report.gains import GLOBAL_MODEL, gains_table
+from moonfl.report.gains import GLOBAL_MODEL, gains_chart, gains_table, personal_groups
 from moonfl.report.groups import group_runs
 from moonfl.report.runs import load_runs
 
@@ -37,7 +37,18 @@ def test_gains_are_those_of_the_records(tmp_path: Path) -> None:
         assert row[4] == sum(d < 0 for d in differences)
         assert abs(row[5] - sum(differences) / 3) < 1e-9
         assert (row[6], row[8]) == (min(differences), max(differences))
+    alts = {g.label: gains_chart("gains", g, groups).alt for g in personal_groups(groups)}
+    for label, reference, own in (
+        ("Ditto", GLOBAL_MODEL, records["ditto"].global_sites),
+        ("Ditto", "personal model", records["ditto"].sites),
+        ("FedPer", "personal model", records["fedper"].sites),
+        ("FedPer", "SOLO", records["solo"].sites),
+    ):
+        percent = [100 * correct / number for correct, number in own.values()]
+        assert f"{reference} from {min(percent):.3g} to {max(percent):.3g}" in alts[label]
+    assert GLOBAL_MODEL not in alts["FedPer"]
     page = write([tmp_path], tmp_path / "report").read_text()
+    assert "Personal models: Ditto" in page
     assert "Who gains and who loses by personal models" in page
 
 

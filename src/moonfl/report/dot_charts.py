@@ -72,8 +72,8 @@ PARTY_CHARTS = {
         title="Held-out accuracy per party",
         axis="accuracy on the party's held-out samples, %",
         caption=(
-            "Accuracy of the final global model on the test samples that each party holds out, "
-            "mean over seeds."
+            "Accuracy of the final model on the test samples that each party holds out, mean over "
+            "seeds. The model is the global one, or the party's own if the method trains one."
         ),
         in_percent=True,
     ),

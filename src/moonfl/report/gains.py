@@ -1,11 +1,14 @@
 """Who gains and who loses by a party's own model, compared with the global model and with SOLO."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from ..runs.schema import PartySum
+from .dot_charts import Series, comparison_chart
 from .groups import Group
+from .rendering import Picture
 from .result_tables import mark_small
 from .tables import Column, Table, integer, points
 
@@ -16,15 +19,9 @@ GLOBAL_MODEL = "its global model"
 def gains_table(groups: list[Group]) -> Table | None:
     """Return the table of parties that gain or lose; None if no run has models of the parties."""
     rows = []
-    solo = [group for group in groups if is_solo(group)]
-    for group in groups:
-        if not has_party_models(group):
-            continue
-        if all(run.rounds[-1].global_sites for run in group.runs):
-            rows.append(compare(group, GLOBAL_MODEL, shares(group), shares(group, "global_sites")))
-        for other in solo:
-            if held_out_sizes(group) == held_out_sizes(other):
-                rows.append(compare(group, other.label, shares(group), shares(other)))
+    for group in personal_groups(groups):
+        for reference, other in references(group, groups).items():
+            rows.append(compare(group, reference, shares(group), other))
     if not rows:
         return None
     return Table(
@@ -47,6 +44,43 @@ def gains_table(groups: list[Group]) -> Table | None:
             "Accuracy of each party's model minus that of the other model, after the last round, "
             "on the samples that the party holds out, mean over seeds. SOLO is compared if its "
             "parties hold out equally many samples."
+        ),
+    )
+
+
+def personal_groups(groups: list[Group]) -> list[Group]:
+    """Return the groups whose parties have models of their own."""
+    return [group for group in groups if has_party_models(group)]
+
+
+def references(group: Group, groups: list[Group]) -> dict[str, Shares]:
+    """Return the results of the models that a group's personal models are compared with."""
+    results = {}
+    if all(run.rounds[-1].global_sites for run in group.runs):
+        results[GLOBAL_MODEL] = shares(group, "global_sites")
+    for other in groups:
+        if is_solo(other) and held_out_sizes(group) == held_out_sizes(other):
+            results[other.label] = shares(other)
+    return results
+
+
+def gains_chart(name: str, group: Group, groups: list[Group]) -> Picture | None:
+    """Return a chart of a group's personal models and their references at every party."""
+    others = references(group, groups)
+    if not others:
+        return None
+    series = []
+    for style, (label, values) in enumerate({**others, "personal model": shares(group)}.items()):
+        percent = {group.party_name(party): 100 * value for party, value in values.items()}
+        series.append(Series(replace(group, label=label, method=label, style=style), percent))
+    return comparison_chart(
+        name,
+        series,
+        title=f"Personal models: {group.label}",
+        axis="accuracy on the party's held-out samples, %",
+        caption=(
+            "Accuracy of each party's personal model and of the models it is compared with, on "
+            "the samples that the party holds out, mean over seeds."
         ),
     )
 

@@ -30,7 +30,7 @@ from .dot_charts import (
     party_chart,
     target_chart,
 )
-from .gains import gains_table
+from .gains import gains_chart, gains_table, personal_groups
 from .groups import Group, by_dataset
 from .partition import describe_sizes, draw_heat_map
 from .rendering import Picture, render
@@ -238,11 +238,16 @@ def party_section(groups: list[Group]) -> Section:
     pictures = draw_each("drift", parts, drift_figure)
     for key in PARTY_CHARTS:
         pictures += draw_each(f"party-{key}", parts, functools.partial(party_chart, key=key))
+    pictures += draw_each(
+        "gains",
+        [[group] for group in personal_groups(groups)[:MAX_MATRICES]],
+        lambda name, part: gains_chart(name, part[0], groups),
+    )
     return Section(
         name="parties",
         title="Parties",
         text=(
-            "How well the global model fits each party, and how far local training moves a party's "
+            "How well the final model fits each party, and how far local training moves a party's "
             "model away from it."
         ),
         pictures=pictures,

@@ -167,7 +167,7 @@ def party_metric(group: Group, name: str) -> dict[int, float]:
 
 
 def held_out_accuracy(group: Group) -> dict[int, float]:
-    """Return for each party the last global model's accuracy on the samples it holds out."""
+    """Return for each party the accuracy of the last model on the samples it holds out."""
     values: dict[int, list[float]] = {}
     for records in group.records():
         sites = records[-1].sites or {}
