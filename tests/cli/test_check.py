@@ -1,5 +1,7 @@
 """moonfl check: every problem at once, with advice."""
 
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -75,3 +77,28 @@ def test_encodings_test_classes_arrays_and_images(
     assert status == 1
     for path in images[:2]:
         assert str(path) in out
+
+
+def test_a_run_says_how_to_list_several_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_patients(tmp_path / "my patients.csv")
+    words = ["dataset=csv", f"data_dir={path}", "label=outcome", "column=hospital"]
+    assert main(["run", *words, "--out", str(tmp_path / "run")]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"moonfl: {path}, line 2: column 'patient' is 'p0000'")
+    assert message.count("\n") == 1
+    found = re.search(r"; this is one of (\d+) errors, which `moonfl (.*)` lists$", message.strip())
+    assert found is not None
+    assert main(shlex.split(found[2])) == 1
+    assert capsys.readouterr().out.count("error: ") == int(found[1])
+
+
+@pytest.mark.parametrize("words", [["label=outcom"], ["label=outcome", "ignore=a"]])
+def test_a_run_with_a_wrong_key_only_does_not_mention_the_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    path = write_patients(tmp_path / "patients.csv")
+    words = ["dataset=csv", f"data_dir={path}", "column=hospital", *words]
+    assert main(["run", *words, "--out", str(tmp_path / "run")]) == 2
+    assert "moonfl check" not in capsys.readouterr().err

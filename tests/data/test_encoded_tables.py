@@ -200,6 +200,28 @@ def test_run_federate_and_export_agree_on_raw_rows(patients: Path, tmp_path: Pat
     assert partition.features == ["age", "sex", "crp", "stage", "smoker", "blood"]
 
 
+def test_frames_of_polars_are_read_like_those_of_pandas(patients: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    polars = pytest.importorskip("polars")
+    dropped = ["patient", "hospital", "outcome"]
+    options = {"rounds": 1, "epochs": 1, "out_dim": 8, "workers": 1}
+    encode = {"impute": "indicator", "encode": "onehot", "categorical": "stage"}
+    frame, other = pandas.read_csv(patients), polars.read_csv(patients, null_values=["NaN"])
+    parties = {}
+    others = {}
+    for name in ("East", "North", "South"):
+        rows = frame[frame["hospital"] == name]
+        parties[name] = (rows.drop(columns=dropped), rows["outcome"])
+        rows = other.filter(polars.col("hospital") == name)
+        others[name] = (rows.drop(dropped), rows["outcome"])
+    expected = moonfl.federate("mlp", parties, **options, **encode)
+    result = moonfl.federate("mlp", others, **options, **encode)
+    values = moonfl.predict(expected, patients).values
+    for model in (expected, result):
+        for data in (frame, other):
+            assert np.array_equal(moonfl.predict(model, data).values, values)
+
+
 def test_data_frames_may_have_their_columns_in_any_order() -> None:
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)

@@ -67,7 +67,8 @@ class Regression(Objective[Errors]):
     def tally(self, logits: Tensor, y: Tensor, loss: float, party: Tensor | None) -> Errors:
         mean, std = (values.numpy() for values in self._scales())
         targets = (y.cpu().numpy() - mean) / std
-        squared_errors = np.square((logits.double().cpu().numpy() - y.cpu().numpy()) / std)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a model that has diverged
+            squared_errors = np.square((logits.double().cpu().numpy() - y.cpu().numpy()) / std)
         if not (squared_errors < LARGEST).all():
             loss = math.nan  # training has diverged, and NaN has no integer
             squared_errors = np.zeros_like(squared_errors)

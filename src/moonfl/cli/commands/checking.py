@@ -53,6 +53,19 @@ def find_problems(exp: Experiment) -> list[Finding]:
     return findings
 
 
+def check_hint(exp: Experiment, words: list[str]) -> str:
+    """Return the command that lists all errors of a table; empty if there are not several."""
+    if exp.dataset != "csv":
+        return ""
+    findings = check_file(exp.dataset, directory(exp.data_dir), exp.reading)
+    errors = sum(finding.severity == ERROR for finding in findings)
+    if errors < 2:
+        return ""
+    keys = [word for word in words if not word.startswith(("data_dir=", "dataset="))]
+    command = " ".join(quoted(word) for word in ["moonfl", "check", str(exp.data_dir), *keys])
+    return f"; this is one of {errors} errors, which `{command}` lists"
+
+
 def is_listed(message: str, findings: list[Finding]) -> bool:
     """Return True if the reader's error is about a column or file that already has an error."""
     errors = [finding.text for finding in findings if finding.severity == ERROR]

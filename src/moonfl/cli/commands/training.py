@@ -10,6 +10,7 @@ from ... import exports
 from ...api.experiments import Options, resume_run, start_run
 from ...api.named_runs import complete_run, finished_run, run_name
 from ...api.recovery import Hints, recovery_hints
+from ...data.base import Dataset
 from ...data.checks import examine
 from ...data.datasets import locate, source
 from ...data.locations import directory
@@ -26,6 +27,7 @@ from ..directories import claim_directory
 from ..experiments import describe, select_experiment
 from ..progress import Progress
 from ..signals import Terminated
+from .checking import check_hint
 
 USER_DATA = ("csv", "npz", "folder", "hub")
 HINTS = Hints(
@@ -38,7 +40,7 @@ HINTS = Hints(
 def run(args: argparse.Namespace) -> None:
     """Run an experiment and print its result."""
     name, exp = select_experiment(args.words, args.trust)
-    data = read(exp)
+    data = read_data(exp, args.words)
     task = make_task(exp, data)
     exp = with_party_count(exp, task)
     notify(describe(exp))
@@ -60,6 +62,17 @@ def run(args: argparse.Namespace) -> None:
             ),
         )
     print_result(result, args.json)
+
+
+def read_data(exp: Experiment, words: list[str]) -> Dataset:
+    """Read the data; if a table has several errors, say how to list them all."""
+    try:
+        return read(exp)
+    except InputError as error:
+        hint = check_hint(exp, words)
+        if not hint:
+            raise
+        raise InputError(f"{error}{hint}") from None
 
 
 def describe_task(task: Task) -> str:
