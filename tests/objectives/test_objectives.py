@@ -255,6 +255,21 @@ def test_workers_disk_and_resume_do_not_change_a_run(task: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("task", TASKS)
+def test_bfloat16_does_not_depend_on_workers(task: str) -> None:
+    keys = {**QUICK, "algorithm": "moon", "task": task, "rounds": 2}
+    parties = parties_of(task)
+    one, two = (
+        moonfl.federate("mlp", parties, precision="bfloat16", workers=workers, **keys)
+        for workers in (1, 2)
+    )
+    assert same(one.models, two.models)
+    assert one.score == two.score
+    float32 = moonfl.federate("mlp", parties, workers=1, **keys)
+    assert not same(one.models, float32.models)
+    assert one.rounds[-1].loss == pytest.approx(float32.rounds[-1].loss, rel=0.05)
+
+
+@pytest.mark.parametrize("task", TASKS)
 def test_personal_models_share_a_common_test_set(task: str) -> None:
     x, y = parties_of(task)[0]
     result = moonfl.federate(

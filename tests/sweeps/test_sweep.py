@@ -249,3 +249,45 @@ def test_killed_trials_produce_the_same_table(trials: Path, tmp_path: Path) -> N
     assert main(TRIALS) == 0
     for name in ("sweep.md", "sweep.csv"):
         assert (Path("sweep") / name).read_text() == (trials / name).read_text()
+
+
+@pytest.fixture
+def prices() -> list[str]:
+    """Return the words of a small regression over a table."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 3))
+    y = x @ [3.0, -2.0, 1.0] + 10
+    np.savetxt("prices.csv", np.c_[x, y], delimiter=",", header="a,b,c,price", comments="")
+    words = ["dataset=csv", "data_dir=prices.csv", "label=price", "task=regression"]
+    return [*words, "partition=iid", "parties=3", "algorithm=fedavg", "rounds=2", "epochs=1"]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_regression_selects_the_lowest_rmse(
+    workers: str, prices: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", *prices, "lr=0.001,0.05", "batch_size=8,16", "--seeds=2", "--jobs=1"]
+    assert main([*words, "--json", "--workers", workers]) == 0
+    results = json.loads(capsys.readouterr().out)
+    entries = {json.dumps(entry["setting"]): entry["score"] for entry in results["settings"]}
+    assert len(entries) == 4
+    assert json.dumps(results["selected"]) == min(entries, key=lambda key: entries[key])
+    for setting, score in entries.items():
+        changes = [f"{key}={value}" for key, value in json.loads(setting).items()]
+        exp = select_experiment([*prices, "validation=0.1", *changes], trust=False)[1]
+        runs = [moonfl.run(replace(exp, seed=seed), workers=1) for seed in (0, 1)]
+        assert score == np.mean([run.rounds[-1].validation_score for run in runs])
+    table = Path("sweep/sweep.md").read_text()
+    assert "lowest mean validation RMSE" in table
+    assert "accuracy" not in table
+
+
+def test_trials_of_a_regression_select_the_lowest_rmse(
+    prices: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", *prices, "lr=log:0.001..0.1", "--trials=3", "--workers=1"]
+    assert main([*words, "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    scores = [entry["score"] for entry in results["settings"] if entry["score"] is not None]
+    (selected,) = (e for e in results["settings"] if e["setting"] == results["selected"])
+    assert selected["score"] == min(scores) < max(scores)

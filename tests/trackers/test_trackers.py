@@ -27,7 +27,7 @@ from moonfl.task import Task
 from moonfl.trackers import table
 from moonfl.trackers.base import Tracker
 from moonfl.trackers.metrics import round_metrics
-from moonfl.trackers.wandb import offline_records
+from moonfl.trackers.wandb import offline_files, offline_records
 
 NAMES = tuple(table.TRACKERS)
 ROUNDS = 5
@@ -79,8 +79,7 @@ def mlflow_steps(run: Path) -> Steps:
 def wandb_records(run: Path, kind: str) -> list[Any]:
     wandb.teardown()  # the service process writes the file in the background
     run_id = tracker_id(run, "wandb")
-    folders = sorted(run.glob(f"wandb/offline-run-*-{run_id}"))
-    records = [r for f in folders for r in offline_records(f / f"run-{run_id}.wandb")]
+    records = [r for path in offline_files(run, run_id) for r in offline_records(path)]
     return [getattr(r, kind) for r in records if r.WhichOneof("record_type") == kind]
 
 

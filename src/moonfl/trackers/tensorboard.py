@@ -4,6 +4,7 @@
 the report become texts and its figures images.
 """
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class TensorBoard(Tracker):
                 path.unlink()
         else:
             self.rounds = stored.rounds
+            wait_for_new_name(folder)
         purge = self.rounds + 1 if stored is not None else None
         self.writer = SummaryWriter(str(folder), purge_step=purge)
         if stored is None:
@@ -64,3 +66,13 @@ class TensorBoard(Tracker):
     def close(self, status: Status) -> None:
         """Write what is pending and close the event file."""
         self.writer.close()
+
+
+def wait_for_new_name(folder: Path) -> None:
+    """Wait until no event file has the current second in its name.
+
+    TensorBoard reads files in the order of their names, so that of a resumed run must come last.
+    """
+    seconds = {int(path.name.split(".")[3]) for path in folder.glob(EVENTS)}
+    while int(time.time()) in seconds:
+        time.sleep(0.05)

@@ -82,11 +82,19 @@ class WeightsAndBiases(Tracker):
 def last_offline_round(folder: Path, run_id: str) -> int:
     """Return the last round in the offline files of a W&B run; 0 if there is none."""
     rounds = [0]
-    for path in folder.glob(f"wandb/offline-run-*-{run_id}/run-{run_id}.wandb"):
+    for path in offline_files(folder, run_id):
         for record in offline_records(path):
             if record.WhichOneof("record_type") == "history":
                 rounds.append(record.history.step.num)
     return max(rounds)
+
+
+def offline_files(folder: Path, run_id: str) -> list[Path]:
+    """Return the offline files of a W&B run, the oldest first.
+
+    W&B appends a number to the name of a folder that another of the same second has.
+    """
+    return sorted(folder.glob(f"wandb/offline-run-*-{run_id}*/run-{run_id}.wandb"))
 
 
 def offline_records(path: Path) -> Iterator[wandb_internal_pb2.Record]:
