@@ -20,9 +20,9 @@ from moonfl import run
 from moonfl.cli import main
 from moonfl.cli.arguments import count, size, target
 from moonfl.cli.parser import parse
-from moonfl.cli.progress import Progress
 from moonfl.experiment import from_toml, override
 from moonfl.presets import PRESETS
+from moonfl.runs.progress import Progress
 from moonfl.runs.schema import RoundRecord
 
 QUICK = ["--workers=1", "rounds=2", "epochs=1", "parties=4", "batch_size=64"]

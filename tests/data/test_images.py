@@ -225,7 +225,7 @@ def test_the_command_line_says_how_to_resume_after_the_repair(
     def damage(progress: object, record: RoundRecord) -> None:
         truncate(path)
 
-    monkeypatch.setattr("moonfl.cli.progress.Progress.__call__", damage)
+    monkeypatch.setattr("moonfl.runs.progress.Progress.__call__", damage)
     words = ["dataset=folder", f"data_dir={folder}", "column=party", "model=mlp"]
     out = str(tmp_path / "run")
     assert main(["run", *words, "rounds=2", "epochs=1", "--out", out, "--workers", "1"]) == 1

@@ -10,10 +10,10 @@ from flwr.app import Message
 
 from helpers.flower_deployment import MOON3, Deployment
 from helpers.flower_grid import unpack
-from moonfl.cli.progress import Progress
 from moonfl.flower.protocol import pack
 from moonfl.report.build import compare, write
 from moonfl.runs.directory import read_rounds
+from moonfl.runs.progress import Progress
 from moonfl.runs.recorder import Result
 from moonfl.runs.stopping import selected_round
 from moonfl.runs.summary import summarise_result

@@ -29,6 +29,7 @@ from ..runs.directory import (
     update_versions,
 )
 from ..runs.index import CHECKPOINT
+from ..runs.progress import Progress, in_notebook
 from ..runs.recorder import Recorder, Result, Watch, ignore, implementation_choices
 from ..runs.schema import RoundRecord
 from ..runs.states import States
@@ -53,6 +54,7 @@ class Options:
     engine: EngineFactory | None = None  # trains elsewhere than in processes of this machine
     trust: Trust = False  # whether code that only a run directory names may be executed
     track: str | Sequence[str] = ()  # names of trackers that the metrics are copied to
+    progress: bool = False  # whether the progress is shown, in addition to `watch`
 
     def make_engine(self, exp: Experiment, task: Task, states: States) -> Engine:
         """Return the engine of a run."""
@@ -72,6 +74,7 @@ def run(
     watch: Watch = ignore,
     engine: EngineFactory | None = None,
     track: str | Sequence[str] = (),
+    progress: bool | None = None,
 ) -> Result:
     """Run an experiment and return its result.
 
@@ -87,12 +90,19 @@ def run(
       machine.
     - `track`: "tensorboard", "wandb" or "mlflow", or several of them: metrics are copied there. It
       needs `out`, and does not change the results.
+    - `progress`: show a progress bar, or one line per round if stderr is no terminal; None: in
+      notebooks only.
 
     Runs in several threads of a process take turns, one party at a time; to run in parallel they
     need processes.
     """
     options = Options(
-        workers=workers, state_memory=state_memory, watch=watch, engine=engine, track=track
+        workers=workers,
+        state_memory=state_memory,
+        watch=watch,
+        engine=engine,
+        track=track,
+        progress=in_notebook() if progress is None else progress,
     )
     with recovery_hints(IN_PYTHON, out):
         return start_run(experiment, out, force=force, task=task, options=options)
@@ -110,12 +120,14 @@ def resume(
     engine: EngineFactory | None = None,
     trust: bool = False,
     track: str | Sequence[str] = (),
+    progress: bool | None = None,
 ) -> Result:
     """Resume an interrupted run (bit-identical); `previous`: from the checkpoint before the newest.
 
     A finished run is read, not run again. `data_dir`: the new location of data that were moved.
     `trust`: execute the method or model that experiment.toml names, if it is not part of moonfl and
     is not imported yet. `track`: copy metrics to trackers, as in `run`; their runs are continued.
+    `progress`: show the progress, as in `run`.
     """
     options = Options(
         workers=workers,
@@ -124,6 +136,7 @@ def resume(
         engine=engine,
         trust=trust,
         track=track,
+        progress=in_notebook() if progress is None else progress,
     )
     with recovery_hints(IN_PYTHON, directory):
         return resume_run(
@@ -270,12 +283,22 @@ def _train(recorder: Recorder, options: Options, saved: Checkpoint | None) -> Re
         if trackers is not None:
             recorder.watch = both(trackers.log, recorder.watch)
         if engine is not None:
+            if options.progress:
+                show_progress(recorder, stack)
             server = run_federation(exp, recorder.task, engine, recorder, server)
         assert server is not None
         result = recorder.result(server)
         if trackers is not None:
             trackers.finish(result)
         return result
+
+
+def show_progress(recorder: Recorder, stack: contextlib.ExitStack) -> None:
+    """Show the progress of a run until the stack is closed."""
+    exp = recorder.exp
+    progress = stack.enter_context(Progress(exp.rounds, shows_lr=exp.has_schedule))
+    recorder.watch = both(recorder.watch, progress)
+    recorder.before_analysis = both(recorder.before_analysis, progress.before_analysis)
 
 
 def both(first: Watch, second: Watch) -> Watch:

@@ -35,6 +35,7 @@ from ..models.base import Model, probe, uses_fractions
 from ..models.encoders import ModelSource, make_encoder
 from ..numerics import standard_settings
 from ..runs.directory import holds_run, is_being_replaced, read_experiment
+from ..runs.progress import in_notebook
 from ..runs.recorder import Result, Watch, ignore
 from ..settings import RENAMED
 from ..task import FederatedData, Task, build_task, hold_out, shift_parties
@@ -95,6 +96,7 @@ def federate(
     state_memory: int | None = None,
     watch: Watch = ignore,
     track: str | Sequence[str] = (),
+    progress: bool | None = None,
     **experiment: Any,
 ) -> Result:
     """Train one model over parties that each have their own data.
@@ -120,6 +122,8 @@ def federate(
     - `watch`: a function that is called with the record of each round.
     - `track`: "tensorboard", "wandb" or "mlflow", or several of them: metrics are copied there. It
       needs `out`.
+    - `progress`: show a progress bar, or one line per round if stderr is no terminal; None: in
+      notebooks only.
     - All other arguments are settings of Experiment, such as epochs=5, lr=0.1,
       server=moonfl.Momentum().
     """
@@ -134,7 +138,12 @@ def federate(
     _notify_if_classifier(model, task)
     trusted = code_names(exp)  # the caller passed them
     options = Options(
-        workers=workers, state_memory=state_memory, watch=watch, trust=trusted, track=track
+        workers=workers,
+        state_memory=state_memory,
+        watch=watch,
+        trust=trusted,
+        track=track,
+        progress=in_notebook() if progress is None else progress,
     )
     with recovery_hints(HINTS, out):
         if resume and out is not None and _holds_run(Path(out)):

@@ -15,10 +15,10 @@ from ...flower.init import init as create_deployment
 from ...flower.membership import Rules
 from ...flower.server import check_config
 from ...flower.simulation import simulate as run_simulation
+from ...runs.progress import Progress
 from ...task import make_task, with_party_count
 from ..directories import claim_directory
 from ..experiments import describe, select_experiment
-from ..progress import Progress
 from .training import print_result, run_directory, train, with_hint
 
 
@@ -40,6 +40,7 @@ def simulate(args: argparse.Namespace) -> None:
                 workers=args.workers,
                 ray_address=args.ray_address,
                 watch=progress,
+                track=args.track,
             ),
         )
     print_result(result, args.json)
@@ -90,6 +91,8 @@ def _config(args: argparse.Namespace, exp: Experiment) -> dict[str, Any]:
         check_path(test)
         read_npz(test)
         config["test"] = str(test.resolve())
+    if args.track:
+        config["track"] = ",".join(args.track)
     config["resume"] = args.resume or args.previous
     config["previous"] = args.previous
     return config

@@ -6,7 +6,7 @@ from pathlib import Path
 from ...errors import Interrupted, quoted
 from ...reproduce import runner
 from ...reproduce.estimates import listing
-from ..progress import Progress
+from ...runs.progress import Progress
 
 
 def reproduce(args: argparse.Namespace) -> None:

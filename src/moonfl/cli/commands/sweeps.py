@@ -8,10 +8,10 @@ from pathlib import Path
 from ...api.experiments import Options as Execution
 from ...errors import Interrupted, RunError
 from ...experiment import Experiment
+from ...runs.progress import Progress
 from ...sweeps.runner import Options
 from ...sweeps.runner import sweep as run_sweep
 from ..experiments import check_spaces, select_experiment
-from ..progress import Progress
 from ..signals import Terminated
 from . import training
 
@@ -29,7 +29,7 @@ def sweep(args: argparse.Namespace) -> None:
         if not is_alone:  # the progress of several runs would be mixed
             yield training.options(args, None)
             return
-        with Progress(exp.rounds) as progress:
+        with Progress(exp.rounds, shows_lr=exp.has_schedule) as progress:
             yield training.options(args, progress)
 
     check_spaces(args.words)

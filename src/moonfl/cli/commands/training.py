@@ -20,12 +20,12 @@ from ...report.runs import Run
 from ...report.seed_summary import seeds_summary, summarise_seeds
 from ...runs.directory import DIVERGED, check_data, is_run_over_sites, read_experiment
 from ...runs.index import SETTINGS
+from ...runs.progress import Progress
 from ...runs.recorder import Result, ignore, implementation_choices
 from ...runs.summary import summarise_result
 from ...task import Task, make_task, read, with_party_count
 from ..directories import claim_directory
 from ..experiments import describe, select_experiment
-from ..progress import Progress
 from ..signals import Terminated
 from .checking import check_hint
 

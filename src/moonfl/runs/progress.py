@@ -1,8 +1,10 @@
-"""Progress of a run on stderr: a bar on a terminal, otherwise one line per round."""
+"""Progress of a run: a bar on a terminal or in a notebook, otherwise one line per round."""
 
 import os
 import sys
+import warnings
 from types import TracebackType
+from typing import Any
 
 from ..errors import notify
 from ..measures import is_evaluated, measure_of
@@ -18,6 +20,21 @@ def on_terminal() -> bool:
     return os.get_terminal_size(sys.stderr.fileno()).lines > 0
 
 
+def in_notebook() -> bool:
+    """Return True if this process is the kernel of a notebook."""
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return hasattr(get_shell and get_shell(), "kernel")
+
+
+def make_bar(rounds: int) -> Any:
+    """Return a bar of tqdm: a widget in notebooks that can show one, otherwise text."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a notebook without widgets
+        from tqdm.auto import tqdm
+
+    return tqdm(total=rounds, unit="round", leave=False, mininterval=0, miniters=1)
+
+
 class Progress:
     """A context manager that is called with the record of each round."""
 
@@ -26,11 +43,7 @@ class Progress:
         self.rounds = rounds
         self.shows_lr = shows_lr
         self.shown = 0  # the last round that was shown
-        self.bar = None
-        if on_terminal():
-            from tqdm.auto import tqdm
-
-            self.bar = tqdm(total=rounds, unit="round", leave=False, mininterval=0, miniters=1)
+        self.bar = make_bar(rounds) if on_terminal() or in_notebook() else None
 
     def __enter__(self) -> "Progress":
         return self
