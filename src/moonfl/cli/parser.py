@@ -312,6 +312,7 @@ def _add_flower_commands(commands: Commands) -> None:
         "simulate", "run an experiment on Flower's simulation engine, Ray", "flower:simulate"
     )
     _add_run_options(simulate)
+    _add_track(simulate)
     simulate.add_argument(
         "--ray-address",
         metavar="ADDRESS",
@@ -371,6 +372,7 @@ def _add_deployment_options(sub: Parser) -> None:
         metavar="FILE",
         help="an .npz file at the server to evaluate the model on, instead of at the sites",
     )
+    _add_track(sub)
 
 
 def _add_words(sub: Parser) -> None:

@@ -34,6 +34,7 @@ from ..runs.recorder import Result, Watch
 from ..runs.states import States
 from ..runs.summary import summarise_result
 from ..task import FederatedData, Task, build_task, hash_examples
+from ..trackers.table import check_trackers
 from .client import Site, client_app
 from .engine import SiteEngine
 from .membership import Membership, Rules, column_order
@@ -48,7 +49,8 @@ FAILURES: dict[str, type[InputError | RunError]] = {
 }  # RunEvent.failure -> exception
 DTYPES = {str(dtype): dtype for dtype in (torch.uint8, torch.float32, torch.float64)}  # of samples
 SERVER_DEVICE = {"device": "cpu"}  # replaces the experiment's; each site sets its own in site.toml
-RUN_KEYS = ("out", "resume", "previous", "test", "secrets")  # of the app's config, with the Rules
+# of the app's config, with the Rules
+RUN_KEYS = ("out", "resume", "previous", "test", "track", "secrets")
 
 HINTS = Hints(
     exists="--resume resumes it, another --out keeps it",
@@ -131,6 +133,7 @@ def site_app(experiment: Path) -> ClientApp:
 def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> Result:
     """Run an experiment over all sites, or resume a run with those that are connected."""
     rules = check_config(exp, config)
+    track = check_trackers(read_names(config, "track"))
     out = Path(config["out"])
     stored = read_stored(out, exp) if config.get("resume") else None
     test = read_test(str(config.get("test", "")))
@@ -150,7 +153,7 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> 
     def engine(exp: Experiment, task: Task, states: States) -> SiteEngine:
         return SiteEngine(exp=exp, task=task, states=states, membership=membership, run=run)
 
-    options = Options(watch=watch, engine=engine, trust=code_names(exp))
+    options = Options(watch=watch, engine=engine, trust=code_names(exp), track=track)
     with recovery_hints(HINTS, out):
         if stored is None:
             return start_run(exp, out, task=task, options=options)
@@ -175,10 +178,15 @@ def check_config(exp: Experiment, config: dict[str, Any]) -> Rules:
     return rules
 
 
+def read_names(config: dict[str, Any], key: str) -> tuple[str, ...]:
+    """Return the comma-separated names of a key of the app's config."""
+    words = str(config.get(key, "")).split(",")
+    return tuple(word.strip() for word in words if word.strip())
+
+
 def read_secrets(exp: Experiment, config: dict[str, Any]) -> tuple[str, ...]:
     """Return the sha256 of each party's secret from the app's config; empty if there are none."""
-    words = str(config.get("secrets", "")).split(",")
-    secrets = tuple(word.strip() for word in words if word.strip())
+    secrets = read_names(config, "secrets")
     if secrets and len(secrets) != exp.parties:
         raise InputError(
             f"app/pyproject.toml has the secrets of {len(secrets)} sites, "

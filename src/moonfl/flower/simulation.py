@@ -8,6 +8,7 @@ import functools
 import logging
 import threading
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def simulate(
     workers: int | None = None,
     ray_address: str | None = None,
     watch: Watch = ignore,
+    track: str | Sequence[str] = (),
 ) -> Result:
     """Run an experiment like moonfl.run, with the parties as ClientApps on Ray.
 
@@ -58,7 +60,7 @@ def simulate(
         def engine(exp: Experiment, task: Task, states: States) -> SiteEngine:
             return simulation_engine(grid, exp, task, states, out=out, stop=stop)
 
-        options = Options(watch=watch, engine=engine)
+        options = Options(watch=watch, engine=engine, track=track)
         try:
             results.append(start_run(exp, out, force=force, task=task, options=options))
         except BaseException as error:
