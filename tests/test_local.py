@@ -143,6 +143,9 @@ def test_the_message_for_a_loss_that_is_not_finite_names_party_round_and_cause()
     )
     with pytest.raises(RunError, match=r"party 2 became (inf|nan) in round 1, epoch 1: .*lr=0.01"):
         train(replace(TINY, parties=4), infinite)
+    warming_up = replace(TINY, parties=4, warmup=1)
+    with pytest.raises(RunError, match=r"lr=0.01, 0.005 in this round\); lower lr"):
+        train(warming_up, infinite)
 
 
 def test_reused_modules_do_not_affect_the_result() -> None:

@@ -130,6 +130,27 @@ def test_fine_tuning_takes_the_local_steps() -> None:
     assert fine_tune(replace(exp, finetune=None), task, Workbench(task.build), start, party=1, t=0)
 
 
+def test_fine_tuning_uses_the_learning_rate_of_the_evaluated_round() -> None:
+    task = quadratics([1.0, 4.0], [0.0, 1.0], [8, 8])
+    exp = Experiment(parties=2, batch_size=8, lr=0.05, momentum=0.0, weight_decay=0.0, finetune=7)
+    exp = override(exp, ["schedule=exponential", "schedule.gamma=0.5"])
+    start = {"w": torch.tensor([3.0])}
+    for t in range(3):
+        tuned = fine_tune(exp, task, Workbench(task.build), start, party=1, t=t)
+        expected = 1 + (1 - 0.05 * 0.5**t * 4) ** 7 * 2
+        assert float(tuned["w"]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_last_round_is_fine_tuned_with_its_own_learning_rate(tmp_path: Path) -> None:
+    """After a resume with two workers, too."""
+    exp = override(EXPERIMENTS["finetune"], ["schedule=step", "schedule.every=1"])
+    expected = moonfl.run(exp, workers=1)
+    with pytest.raises(StopError):
+        moonfl.run(exp, tmp_path / "run", workers=1, watch=stop_after(1))
+    resumed = moonfl.resume(tmp_path / "run", workers=2)
+    assert same(results_of(resumed), results_of(expected))
+
+
 def test_a_single_sample_cannot_be_fine_tuned_with_batch_norm() -> None:
     task = gaussians((1, 30), batch_norm=True)
     exp = replace(TINY, parties=2, algorithm=FedAvg(), finetune=1)

@@ -280,7 +280,7 @@ def check_buffers(before: Params, after: Params) -> None:
 def check_finite(exp: Experiment, params: Params, party: int, t: int) -> None:
     """Check that no weight became infinite or undefined."""
     if not tree.is_finite(params):
-        raise divergence(exp, f"the weights of party {party} are not finite after round {t + 1}")
+        raise divergence(exp, t, f"the weights of party {party} are not finite after round {t + 1}")
 
 
 def check_state(verb: str, state: State) -> None:
@@ -352,9 +352,8 @@ def _train(
         steps += len(losses)
         total += float(torch.stack(losses).cpu().double().sum())
         if not math.isfinite(total):
-            raise divergence(
-                exp, f"the loss of party {party} became {total} in round {t + 1}, epoch {epoch + 1}"
-            )
+            event = f"the loss of party {party} became {total} in round {t + 1}, epoch {epoch + 1}"
+            raise divergence(exp, t, event)
     return steps, total / steps
 
 
@@ -378,7 +377,9 @@ def check_loss(exp: Experiment, loss: object) -> None:
         )
 
 
-def divergence(exp: Experiment, event: str) -> DivergenceError:
-    """Return the error of a run that diverged, with the usual remedy."""
-    cause = f"most often the learning rate is too large (lr={exp.lr:g})"
+def divergence(exp: Experiment, t: int, event: str) -> DivergenceError:
+    """Return the error of a run that diverged in round t, with the usual remedy."""
+    rate = exp.learning_rate(t)
+    scheduled = "" if rate == exp.lr else f", {rate:.3g} in this round"
+    cause = f"most often the learning rate is too large (lr={exp.lr:g}{scheduled})"
     return DivergenceError(f"{event}: {cause}; lower lr, or the weight of the method's own term")
