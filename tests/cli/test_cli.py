@@ -50,7 +50,7 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [record["round"] for record in records] == [1, 2]
     sums = {"bytes_down", "bytes_up", "cpu_seconds"}
     scores = {"accuracy", "loss", "macro_f1", "balanced_accuracy"}
-    assert set(records[0]) == {"round", "seconds", "parties"} | sums | scores
+    assert set(records[0]) == {"round", "lr", "seconds", "parties"} | sums | scores
     for key in sums:
         assert records[0][key] > 0
         assert records[0][key] == pytest.approx(sum(p[key] for p in records[0]["parties"]))
