@@ -463,11 +463,14 @@ class Experiment:
         if self.task == CLASSIFICATION:
             return
         if self.dataset not in TASK_DATASETS:
+            reason = "has classes"
+            if self.dataset == "sites":
+                reason = "supports classification only"
             raise InputError(
-                f"dataset={self.dataset} has classes, got task={self.task}; use "
+                f"dataset={self.dataset} {reason}, got task={self.task}; use "
                 f"dataset={', '.join(TASK_DATASETS)}, or remove task"
             )
-        if self.partition in CLASS_PARTITIONS and self.dataset != "sites":
+        if self.partition in CLASS_PARTITIONS:
             raise InputError(
                 f"partition={self.partition} splits samples by their class, and task={self.task} "
                 "has none; set column=NAME, or partition=iid or quantity"

@@ -525,13 +525,11 @@ def build_task(
     model: ModelSource | None = None,
     party_moments: Iterable[Moments] | None = None,
     encoding: Encoding | None = None,
-    objective: Objective[Any] | None = None,
 ) -> Task:
     """Build the task of federated data; `model` replaces the experiment's.
 
-    `party_moments` are the sums for standardisation where the parties' samples are elsewhere,
-    `encoding` is that of a table whose statistics come from elsewhere, and `objective` has the
-    statistics of targets that are elsewhere.
+    `party_moments` are the sums for standardisation where the parties' samples are elsewhere, and
+    `encoding` is that of a table whose statistics come from elsewhere.
     """
     data = encode_table(exp, data, encoding)
     encoding = data.preparation.encoding
@@ -576,8 +574,7 @@ def build_task(
         personal=personal_names(exp.personal, network.model),
         scales=shared,
         features=data.features,
-        objective=objective
-        or make_objective(exp.task).fit(examples.y for examples in by_number.values()),
+        objective=make_objective(exp.task).fit(examples.y for examples in by_number.values()),
     )
 
 

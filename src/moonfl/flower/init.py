@@ -29,6 +29,7 @@ from ..experiment import HOLDOUT, Experiment, to_toml
 from ..task import Task, build_task, read, split
 from .certificates import general_name, write_certificates, write_node_key
 from .membership import Rules
+from .refusals import check_task
 
 DEPLOYMENT_FILE = "deployment.toml"
 CONNECTION = "moonfl"  # name of the SuperLink in Flower's configuration
@@ -103,6 +104,7 @@ def check_path(path: Path) -> None:
 
 def check_experiment(exp: Experiment, with_data: bool) -> None:
     """Check that an experiment can be run over sites."""
+    check_task(exp)
     if exp.parties < 2:
         raise InputError(f"a federation needs at least 2 sites, got {exp.parties}")
     if with_data:

@@ -39,7 +39,7 @@ from .client import Site, client_app
 from .engine import SiteEngine
 from .membership import Membership, Rules, column_order
 from .protocol import RunEvent, check_site, format_event, read_moments
-from .refusals import RefusedError
+from .refusals import RefusedError, check_task
 from .site import read_site
 
 FAILURES: dict[str, type[InputError | RunError]] = {
@@ -132,6 +132,7 @@ def site_app(experiment: Path) -> ClientApp:
 @standard_settings()
 def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> Result:
     """Run an experiment over all sites, or resume a run with those that are connected."""
+    check_task(exp)
     rules = check_config(exp, config)
     track = check_trackers(read_names(config, "track"))
     out = Path(config["out"])

@@ -28,6 +28,7 @@ from ..task import Task, hash_examples, make_task, with_party_count
 from .client import Site, client_app
 from .engine import SiteEngine
 from .membership import Membership, Rules
+from .refusals import check_task
 
 HOUR = 3600.0  # seconds
 WEEK = 7 * 24 * HOUR
@@ -49,6 +50,7 @@ def simulate(
 
     On a cluster (`ray_address`) every machine must have access to `out` and to the data.
     """
+    check_task(exp)
     task = task or make_task(exp)
     exp = with_party_count(exp, task)
     results: list[Result | BaseException] = []

@@ -16,8 +16,8 @@ C = TypeVar("C", bound=Counts)
 class Objective(Generic[C]):
     """What a model is trained for and evaluated by; a value, like an algorithm.
 
-    What it counts over a chunk of samples can be added up over chunks, workers and Flower sites.
-    Counts are small enough to send over a network and contain no sample.
+    What it counts over a chunk of samples can be added up over chunks and workers.
+    Counts are small and contain no sample.
     """
 
     name: ClassVar[str]  # the value of the setting `task`
@@ -67,10 +67,6 @@ class Objective(Generic[C]):
     def statistics(self) -> Params:
         """Return the buffers of the model that the objective determines."""
         return {}
-
-    def with_statistics(self, buffers: Params) -> "Objective[Any]":
-        """Return the objective with the statistics in the buffers of a model."""
-        return self
 
     def fit(self, targets: Iterable[Tensor]) -> "Objective[Any]":
         """Return the objective with statistics of the targets of all parties."""

@@ -2,7 +2,7 @@
 
 Average precision needs the ranking of all samples. Instead of scores, their histogram is counted:
 logits are rounded to multiples of 1/64 and limited to +-16. The mAP is exactly that of the rounded
-logits, it adds up over chunks and sites, and a site sends no more than 4098 counts per label.
+logits, and it adds up over chunks: a label has no more than 4098 counts, however many the samples.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ Histogram = Mapping[int, int]  # (2 label + is_positive) CODES + rounded logit -
 
 
 class LabelCounts(NamedTuple):
-    """Counts over some samples for each label, small enough to send over a network."""
+    """Counts over some samples for each label."""
 
     loss: float  # sum over the samples
     samples: int

@@ -5,13 +5,13 @@ holds in its layer `rescale`: its predictions are in the original units, and onl
 standardised ones. So the learning rate does not depend on the unit of the target.
 
 Errors and targets are summed in standardised units as integers, multiples of 2^-64. Integers add up
-exactly, so that RMSE and R2 do not depend on how samples are divided among chunks and sites.
+exactly, so that RMSE and R2 do not depend on how samples are divided into chunks.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -130,16 +130,8 @@ class Regression(Objective[Errors]):
     def statistics(self) -> Params:
         return dict(zip(TARGET_STATISTICS, self._scales(), strict=True))
 
-    def with_statistics(self, buffers: Params) -> "Regression":
-        mean, std = (buffers[name].cpu() for name in TARGET_STATISTICS)
-        return replace(self, mean=mean, std=std)
-
     def fit(self, targets: Iterable[Tensor]) -> "Regression":
-        return self.fit_moments(compute_moments(Examples(y, y)) for y in targets)
-
-    def fit_moments(self, moments: Iterable[Any]) -> "Regression":
-        """Return the objective with the statistics of targets whose moments are known."""
-        parts = list(moments)
+        parts = [compute_moments(Examples(y, y)) for y in targets]
         mean, std = mean_and_std(parts, tuple(parts[0].mean.shape))
         return replace(self, mean=mean, std=std)
 
