@@ -69,7 +69,7 @@ def test_a_run_id_that_is_not_alphanumeric_is_refused_at_the_site(run: object) -
 
 
 def test_a_request_to_another_party_is_refused_at_the_site() -> None:
-    content = pack(EvaluateRequest(party=1, run="1"), {"model": {}})
+    content = pack(EvaluateRequest(party=1, round=0, run="1"), {"model": {}})
     with pytest.raises(RefusedError, match="takes this site for party 1, but it is party 0"):
         read_evaluate_request(content, 0, {})
 
