@@ -17,8 +17,16 @@ DISTRIBUTIONS = {  # of imports whose distribution has another name
     "sklearn": "scikit-learn",
     "google": "protobuf",
     "tomli_w": "tomli-w",
+    "huggingface_hub": "huggingface-hub",
+    "mlflow": "mlflow-skinny",
 }
-EXTRAS = {"flower": "flower"}  # package of moonfl -> extra that it needs
+EXTRAS = {  # package or module of moonfl -> extra that it needs
+    "flower": "flower",
+    "data/hub.py": "hub",
+    "sweeps/trials.py": "tune",
+    "trackers/mlflow.py": "mlflow",
+    "trackers/wandb.py": "wandb",
+}
 
 
 def declared(requirements: list[str]) -> set[str]:
@@ -39,10 +47,11 @@ def test_every_import_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     always = declared(project["dependencies"])
     for path in SRC.rglob("*.py"):
-        package = path.relative_to(SRC).parts[0]
+        module = path.relative_to(SRC)
+        extra = EXTRAS.get(module.as_posix()) or EXTRAS.get(module.parts[0])
         allowed = always
-        if package in EXTRAS:
-            allowed = always | declared(project["optional-dependencies"][EXTRAS[package]])
+        if extra is not None:
+            allowed = always | declared(project["optional-dependencies"][extra])
         for name in third_party_imports(path):
             assert DISTRIBUTIONS.get(name, name) in allowed, f"{path} imports {name}"
 

@@ -290,7 +290,7 @@ def test_a_site_refuses_a_model_that_is_not_its_own(kind: str, tmp_path: Path) -
     if label == "params":
         model = {"model": {**state["params"], **state["buffers"]}}
         error = answer_of_site(
-            deployment, "evaluate", pack(EvaluateRequest(party=0, run="1"), model)
+            deployment, "evaluate", pack(EvaluateRequest(party=0, round=1, run="1"), model)
         )
         assert re.fullmatch(f"{re.escape(first)} {reason}.*", error["error"])
 

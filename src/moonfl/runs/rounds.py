@@ -89,9 +89,9 @@ def own_samples(scores: Mapping[str, Score]) -> dict[int, tuple[float, int]]:
     """Return the counts of each party's model (SOLO) on the samples that this party holds out."""
     sites = {}
     for name, score in scores.items():
-        party = int(name.removeprefix("party"))
-        if score.sites is not None and party in score.sites:
-            sites[party] = score.sites[party]
+        for party, counts in (score.sites or {}).items():
+            if name == f"party{party}":
+                sites[party] = counts
     return sites
 
 
