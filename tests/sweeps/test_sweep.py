@@ -291,3 +291,11 @@ def test_trials_of_a_regression_select_the_lowest_rmse(
     scores = [entry["score"] for entry in results["settings"] if entry["score"] is not None]
     (selected,) = (e for e in results["settings"] if e["setting"] == results["selected"])
     assert selected["score"] == min(scores) < max(scores)
+
+
+def test_ties_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """Learning rates that change nothing visible."""
+    assert main(["sweep", *SHORT, "lr=1e-9,1e-8,1e-7", "--jobs=1", "--workers=1"]) == 0
+    out = capsys.readouterr().out
+    assert "selected lr=1e-9: " in out
+    assert "2 other settings have the same score: the first one is selected" in out

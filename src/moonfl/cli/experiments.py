@@ -103,7 +103,8 @@ def describe_training(exp: Experiment) -> str:
     if exp.has_schedule:
         rates = [exp.learning_rate(t) for t in (0, exp.rounds - 1)]
         first, last = (f"{rate:.3g}" for rate in rates)
-        warmup = f", {exp.warmup} rounds of warm-up" if exp.warmup > 0 else ""
+        rounds = "round" if exp.warmup == 1 else "rounds"
+        warmup = f", {exp.warmup} {rounds} of warm-up" if exp.warmup > 0 else ""
         schedule = describe_component(exp.schedule)
         words.append(f"learning rate {first} to {last}, {schedule}{warmup}")
     return f"{'; '.join(words)}\n" if words else ""

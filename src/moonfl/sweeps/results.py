@@ -162,6 +162,10 @@ def summarise(outcomes: Sequence[Outcome], selected: Outcome, select: Select) ->
         f"selected {selected.setting.label}: {measure.superlative} mean {select} {measure.name} of "
         f"{len(outcomes)} settings, {column.text(mean_std(selected.scores))}{unit}"
     ]
+    ties = sum(entry.score == selected.score for entry in outcomes) - 1
+    if ties > 0:
+        noun = "setting has" if ties == 1 else "settings have"
+        lines.append(f"{ties} other {noun} the same score: the first one is selected")
     test = f"its test {measure.name}: {column.text(mean_std(selected.test))}{unit}"
     ends = interval(selected.test)
     if ends is None:
