@@ -1,5 +1,6 @@
 """Reports, comparisons and exports of regression and multi-label runs."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -177,3 +178,19 @@ def test_the_start_of_a_run_counts_targets_and_labels(
         words = [*data, f"label={label}", "rounds=1", "epochs=1"]
         assert main(["run", *words, "--workers", "1", "--out", str(tmp_path / label)]) == 0
         assert text in capsys.readouterr().err
+
+
+def test_labels_of_close_values_are_complete_numbers() -> None:
+    from moonfl.report.dot_charts import separate_ticks
+    from moonfl.report.style import figure_style, new_figure
+
+    with figure_style():
+        figure, axes = new_figure("title", "subtitle", 3.0)
+        axes.plot([72961.6, 72961.8], [0, 1])
+        separate_ticks(axes)
+        figure.canvas.draw()
+        assert axes.xaxis.get_offset_text().get_text() == ""
+        labels = [label for label in axes.get_xticklabels() if label.get_text()]
+        boxes = sorted(label.get_window_extent().intervalx.tolist() for label in labels)
+    assert len(boxes) >= 2
+    assert all(left[1] < right[0] for left, right in itertools.pairwise(boxes))

@@ -35,6 +35,7 @@ from .tables import MeanStd, significant_digits
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+CLOSE = 1e-3  # relative difference of values whose labels have many digits
 MAX_ROWS = 24  # names that fit on the left side
 
 
@@ -106,6 +107,13 @@ def annotate(axes: "Axes", text: str, x: float, row: int) -> None:
     axes.annotate(text, (x, row), offset, textcoords="offset points", va="center", fontsize=8)
 
 
+def separate_ticks(axes: "Axes") -> None:
+    """Draw fewer ticks if values differ only in late digits, so that long labels do not overlap."""
+    low, high = axes.get_xlim()
+    if high - low < CLOSE * max(abs(low), abs(high)):
+        axes.locator_params(axis="x", nbins=3)
+
+
 def final_accuracy_chart(name: str, groups: list[Group]) -> Picture:
     """Return a chart of the final test accuracy of every group."""
     with figure_style():
@@ -124,6 +132,7 @@ def final_accuracy_chart(name: str, groups: list[Group]) -> Picture:
         label_rows(axes, [f"{short_label(group, groups)} ({len(group.runs)})" for group in groups])
         axes.set_xlabel(f"test {measure.name} after the last round{unit}")
         axes.margins(x=0.08)
+        separate_ticks(axes)
         caption = (
             f"Test {measure.name} after the last round: mean ± standard deviation over seeds "
             "(number of seeds in parentheses). Each short vertical line is one seed."
@@ -298,6 +307,7 @@ def comparison_chart(
             label_rows(axes, names)
             axes.grid(axis="y", visible=True)
             axes.set_xlabel(axis)
+            separate_ticks(axes)
         legend(figure, axes)
         ranges = [
             f"{entry.group.label} from {min(entry.values.values()):.3g} "

@@ -52,6 +52,7 @@ STYLE: Any = {  # untyped: newer stubs of matplotlib name every key, older ones 
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
     "grid.color": GRID,
     "grid.linewidth": 0.6,
     "figure.facecolor": PAPER,
