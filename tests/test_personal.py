@@ -332,10 +332,11 @@ def test_every_engine_is_bit_identical(exp: Experiment, engine: Engine, tmp_path
     assert same(results_of(engine(exp, tmp_path / "run")), results_of(expected))
 
 
-def test_the_composition_on_images_is_bit_identical(tmp_path: Path) -> None:
-    """MOON + SCAFFOLD with FedPer and server momentum, on the network and augmentation of CIFAR."""
+@pytest.mark.parametrize("personal", ["none", "output"])
+def test_the_composition_on_images_is_bit_identical(personal: str, tmp_path: Path) -> None:
+    """MOON + SCAFFOLD with server momentum, on the network and augmentation of CIFAR."""
     write_cifar10(tmp_path / "data", per_file=40)
-    words = ["algorithm=moon+scaffold", "server=momentum", "rounds=2", "personal=output"]
+    words = ["algorithm=moon+scaffold", "server=momentum", "rounds=2", f"personal={personal}"]
     words += [f"data_dir={tmp_path / 'data'}", "parties=3", "epochs=2", "batch_size=16"]
     exp = override(PRESETS["cifar10-moon"].experiment, words)
     expected = results_of(moonfl.run(exp, workers=1))
