@@ -5,23 +5,20 @@ ICML 2022. https://arxiv.org/abs/2206.02618
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
-
-import torch
-from torch import Tensor, nn
 
 from .. import tree
 from ..settings import setting
-from ..types import Batch, Loss, Params, Party
+from ..types import Loss, Params, Party
 from .base import Algorithm
+from .displaced import displaced_loss
 
 SMALLEST_NORM = 1e-12  # a gradient of 0 has no direction
 
 
-def ascent(loss: Tensor, w: Params, rho: float) -> Params:
-    """Return w + rho g/||g||, where g is the gradient of the loss at w."""
-    gradients = torch.autograd.grad(loss, list(w.values()), materialize_grads=True)
-    g = dict(zip(w, gradients, strict=True))
+def ascent(w: Params, g: Params, rho: float) -> Params:
+    """Return w + rho g/||g||."""
     scale = rho / tree.dot(g, g).sqrt().clamp(min=SMALLEST_NORM)
     return {name: param + scale * g[name] for name, param in w.items()}
 
@@ -38,13 +35,4 @@ class FedSAM(Algorithm):
         supervised = super().local_loss(party)
         if self.rho == 0:
             return supervised
-
-        def loss(model: nn.Module, batch: Batch) -> Tensor:
-            with torch.random.fork_rng(devices=[]):  # both passes have the same dropout masks
-                at_w = supervised(model, batch)
-            perturbed = ascent(at_w, tree.params_of(model), self.rho)
-            buffers = {name: tensor.clone() for name, tensor in tree.buffers_of(model).items()}
-            output = torch.func.functional_call(model, {**buffers, **perturbed}, (batch.x,))
-            return party.supervised(output.logits, batch)
-
-        return loss
+        return displaced_loss(party, supervised, partial(ascent, rho=self.rho))

@@ -6,21 +6,18 @@ Model-Agnostic Meta-Learning Approach, NeurIPS 2020. https://arxiv.org/abs/2002.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-
-from .. import tree
 from ..settings import setting
-from ..types import Batch, Loss, Params, Party
+from ..types import Loss, Params, Party
 from .base import Algorithm
+from .displaced import displaced_loss
 
 
-def descent(loss: Tensor, w: Params, alpha: float) -> Params:
-    """Return w - alpha g, where g is the gradient of the loss at w, taken as a constant."""
-    gradients = torch.autograd.grad(loss, list(w.values()), materialize_grads=True)
-    return {name: w[name] - alpha * g for name, g in zip(w, gradients, strict=True)}
+def descent(w: Params, g: Params, alpha: float) -> Params:
+    """Return w - alpha g."""
+    return {name: param - alpha * g[name] for name, param in w.items()}
 
 
 @dataclass(frozen=True)
@@ -43,13 +40,4 @@ class PerFedAvg(Algorithm):
         supervised = super().local_loss(party)
         if self.alpha == 0:
             return supervised
-
-        def loss(model: nn.Module, batch: Batch) -> Tensor:
-            with torch.random.fork_rng(devices=[]):  # both passes have the same dropout masks
-                at_w = supervised(model, batch)
-            adapted = descent(at_w, tree.params_of(model), self.alpha)
-            buffers = {name: tensor.clone() for name, tensor in tree.buffers_of(model).items()}
-            output = torch.func.functional_call(model, {**buffers, **adapted}, (batch.x,))
-            return party.supervised(output.logits, batch)
-
-        return loss
+        return displaced_loss(party, supervised, partial(descent, alpha=self.alpha))
