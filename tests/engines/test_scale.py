@@ -15,8 +15,10 @@ from moonfl.data.base import Examples
 from moonfl.engines.base import Engine, make_engine
 from moonfl.experiment import Experiment
 from moonfl.federation import aggregate, init_server, sample_parties
+from moonfl.runs import checkpoint
 from moonfl.runs.states import States
 from moonfl.task import Task
+from moonfl.types import Server
 
 PER_ROUND = 100
 SAMPLES = 8  # of a party
@@ -47,7 +49,8 @@ def rounds(exp: Experiment, task: Task, engine: Engine, states: States) -> Calla
         start = time.process_time()
         updates = engine.train(server, sample_parties(exp, t), t)
         server = aggregate(exp, server, updates)
-        states.sync()
+        states.commit()
+        states.release()
         assert len(updates) == PER_ROUND
         return time.process_time() - start
 
@@ -82,3 +85,44 @@ def test_a_round_does_not_depend_on_the_number_of_all_parties(tmp_path: Path, wo
         growth = resident_bytes() - before
     assert min(seconds[20_000]) < 1.5 * min(seconds[1_000])
     assert growth < 2**26
+
+
+def checkpoints(number: int, folder: Path) -> Callable[[], float]:
+    """Return a function that stores 100 states and returns the CPU seconds of their checkpoint.
+
+    All parties have taken part, and all have a file in the folder.
+    """
+    folder.mkdir()
+    states = States(folder=folder)
+    for party in range(number):
+        states.save(party, 0, {})
+        (folder / f"party-{party}-round-0.safetensors").touch()
+    server = Server(params={"w": torch.zeros(10)}, buffers={})
+    round_numbers = iter(range(1, 100))
+
+    def write() -> float:
+        t = next(round_numbers)
+        for party in range(PER_ROUND):
+            states.save(party, t, {"previous": {"w": torch.full((10,), float(t))}})
+        start = time.process_time()
+        checkpoint.write(folder, TINY, t, server, states=states, selected=None, files={})
+        return time.process_time() - start
+
+    write()
+    return write
+
+
+def test_a_checkpoint_does_not_depend_on_the_number_of_all_parties(tmp_path: Path) -> None:
+    numbers = (1_000, 20_000)
+    functions = {number: checkpoints(number, tmp_path / str(number)) for number in numbers}
+    seconds: dict[int, list[float]] = {number: [] for number in numbers}
+    for _ in range(6):
+        for number, write in functions.items():
+            seconds[number].append(write())
+    assert min(seconds[20_000]) < 1.5 * min(seconds[1_000])
+    sizes = [(tmp_path / str(number) / "round-7.json").stat().st_size for number in numbers]
+    assert abs(sizes[0] - sizes[1]) < 10
+    saved = checkpoint.read(tmp_path / "20000", TINY)
+    assert saved is not None
+    assert len(saved.parties) == 20_000
+    assert saved.parties[99].round == 7

@@ -17,7 +17,8 @@ from helpers.flower_deployment import (
 )
 from helpers.flower_grid import unpack
 from moonfl import RunError, Scaffold, tree
-from moonfl.runs.index import CHECKPOINT
+from moonfl.runs.index import CHECKPOINT, read_index
+from moonfl.runs.state_files import read_log
 from moonfl.runs.tensor_files import load
 
 
@@ -63,17 +64,11 @@ def test_scaffolds_c_is_the_mean_of_the_accepted_c_i(tmp_path: Path) -> None:
     scaffold = Deployment(tmp_path / "federation", exp)
     drop_updates(scaffold, 2, {0, 2, 4})
     scaffold.serve()
-    index = json.loads((scaffold.out / CHECKPOINT / "round-5.json").read_bytes())
-    assert {party: entry["round"] for party, entry in index["parties"].items()} == {
-        "0": 4,
-        "1": 4,
-        "2": 3,
-    }
+    index = read_index(scaffold.out / CHECKPOINT / "round-5.json")
+    newest = read_log(scaffold.out / CHECKPOINT, index.states)
+    assert {party: state.round for party, state in newest.items()} == {0: 4, 1: 4, 2: 3}
     c = load(scaffold.out / CHECKPOINT / "server-5.safetensors")["shared/c"]
-    accepted = [
-        scaffold.states(int(party))[entry["round"]]["c_i"]
-        for party, entry in index["parties"].items()
-    ]
+    accepted = [scaffold.states(party)[state.round]["c_i"] for party, state in newest.items()]
     mean = tree.mean((c_i, 1) for c_i in accepted)
     for name in c:
         torch.testing.assert_close(c[name], mean[name], rtol=1e-5, atol=1e-7)

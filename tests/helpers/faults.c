@@ -1,7 +1,7 @@
-/* Fault injection, loaded before the C library. Either the n-th write, fsync, rename, removal or
- * mkdir below a folder kills the process (a write is truncated to half of its data), or the n-th
- * write or fsync and all later ones fail because the disk is full. A call is not counted if the
- * disk has not changed since the previously counted call. Built by test_resume.py, armed by
+/* Fault injection, loaded before the C library. Either the n-th write, truncation, fsync, rename,
+ * removal or mkdir below a folder kills the process (a write is truncated to half of its data), or
+ * the n-th write or fsync and all later ones fail because the disk is full. A call is not counted
+ * if the disk has not changed since the previously counted call. Built by test_resume.py, armed by
  * fault_injection.py. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -86,6 +86,18 @@ int fsync(int fd)
     /* fsync is skipped below the folder: the data of a killed process survive without it */
     return below_fd(fd) ? 0 : REAL(fsync, int)(fd);
 }
+
+int fdatasync(int fd) { return fsync(fd); }
+
+static int truncated(int fd, off_t size)
+{
+    if (below_fd(fd) && killed_here()) die();
+    return noted(REAL(ftruncate, int, off_t)(fd, size));
+}
+
+int ftruncate(int fd, off_t size) { return truncated(fd, size); }
+
+int ftruncate64(int fd, off_t size) { return truncated(fd, size); }
 
 int rename(const char *from, const char *to)
 {

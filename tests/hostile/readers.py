@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gzip
+import hashlib
 import io
 import json
 import shutil
@@ -41,7 +42,7 @@ from moonfl.flower.site import read_config
 from moonfl.presets import PRESETS
 from moonfl.runs import checkpoint
 from moonfl.runs.directory import read_experiment, read_partition, read_rounds
-from moonfl.runs.index import CHECKPOINT, hash_file, read_file, sha256
+from moonfl.runs.index import CHECKPOINT, STATES, hash_file, read_file, sha256
 from moonfl.runs.site_states import SiteStates
 
 from .harness import Reader
@@ -225,17 +226,33 @@ def write_site_state(folder: Path) -> None:
 
 
 def rehash(folder: Path) -> None:
-    """Write the hashes of changed files into the index, as an attacker would."""
+    """Write the hashes of changed files into the index and the log, as an attacker would."""
     run = folder / "run"
+    log = run / CHECKPOINT / STATES
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, OSError):
+        rehash_log(log)
     for path in (run / CHECKPOINT).glob("round-*.json"):
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, OSError):
             index = json.loads(read_file(path))
             for name in index["files"]:
                 index["files"][name] = hash_file(run / name, index["rounds"])
-            for entry in (index["server"], index["chosen"], *index["parties"].values()):
-                if entry["file"] is not None:
-                    entry["sha256"] = sha256(run / CHECKPOINT / entry["file"])
+            for entry in (index["server"], index["chosen"]):
+                entry["sha256"] = sha256(run / CHECKPOINT / entry["file"])
+            start = read_file(log)[: index["states"]["size"]]
+            index["states"]["sha256"] = hashlib.sha256(start).hexdigest()
             path.write_text(json.dumps(index))
+
+
+def rehash_log(path: Path) -> None:
+    """Write the hashes of changed states into the log."""
+    lines = []
+    for text in read_file(path).splitlines():
+        line = json.loads(text)
+        state = path.with_name(f"party-{line['party']}-round-{line['round']}.safetensors")
+        if state.exists():
+            line["sha256"] = sha256(state)
+        lines.append(json.dumps(line))
+    path.write_text("".join(f"{line}\n" for line in lines))
 
 
 def read_checkpoint(folder: Path) -> object:

@@ -213,9 +213,22 @@ def remove_party(folder: Path) -> str:
     return f"{path.name} cannot be read"
 
 
+def truncate_log(folder: Path) -> str:
+    path = folder / "states.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    return "states.jsonl is damaged: its content is not what the run wrote"
+
+
+def change_log(folder: Path) -> str:
+    path = folder / "states.jsonl"
+    start, _, last_round = path.read_text().rpartition('"round": 2')
+    path.write_text(f'{start}"round": 1{last_round}')
+    return "states.jsonl is damaged: its content is not what the run wrote"
+
+
 def use_newer_format(folder: Path) -> str:
     change_json(folder / "round-3.json", format=99)
-    return "format 99; this version of moonfl reads formats 1 and 2"
+    return "format 99; this version of moonfl reads formats 1 to 3"
 
 
 def change_experiment(folder: Path) -> str:
@@ -235,6 +248,8 @@ def replace_index(folder: Path) -> str:
         flip_bit_of_server,
         truncate_party,
         remove_party,
+        truncate_log,
+        change_log,
         use_newer_format,
         change_experiment,
         replace_index,
@@ -332,25 +347,55 @@ def test_a_damaged_last_line_of_the_records_resumes_from_the_previous_checkpoint
     assert "--force` starts the run again" in capsys.readouterr().err
 
 
-def test_a_checkpoint_of_version_01_is_resumed(tmp_path: Path) -> None:
+def use_three_keys(path: Path) -> None:
+    """Write the header of a tensor file as version 0.1 did."""
+    with safe_open(path, "pt") as file:
+        header = json.loads(file.metadata()["moonfl"])
+    old = {key: json.dumps(header[key]) for key in ("labels", "names")} | {"note": ""}
+    save_file(load_file(path), path, old)
+
+
+def list_states_in_index(folder: Path, path: Path) -> None:
+    """Write an index of format 2, which has the newest states instead of the size of a log."""
+    index = json.loads(path.read_text())
+    log = (folder / "states.jsonl").read_bytes()[: index.pop("states")["size"]]
+    newest = {}
+    for line in map(json.loads, log.splitlines()):
+        newest[line["party"]] = line["round"]
+    index["parties"] = {}
+    for party, t in newest.items():
+        file = f"party-{party}-round-{t}.safetensors"
+        index["parties"][str(party)] = {"round": t, "file": file, "sha256": hash_of(folder / file)}
+    index["server"]["sha256"] = hash_of(folder / index["server"]["file"])
+    path.write_text(json.dumps(index | {"format": 2}))
+
+
+def hash_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("previous", [False, True])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_checkpoint_of_an_older_format_is_resumed(
+    version: int, previous: bool, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     start(QUICK, out, 3)
     folder = out / "checkpoint"
-    for path in folder.glob("*.safetensors"):
-        with safe_open(path, "pt") as file:
-            header = json.loads(file.metadata()["moonfl"])
-        old = {key: json.dumps(header[key]) for key in ("labels", "names")} | {"note": ""}
-        save_file(load_file(path), path, old)
+    if version == 1:
+        for path in folder.glob("*.safetensors"):
+            use_three_keys(path)
     for path in folder.glob("round-*.json"):
-        index = json.loads(path.read_text())
-        del index["files"]
-        for entry in (index["server"], *index["parties"].values()):
-            if "file" in entry:
-                content = (folder / entry["file"]).read_bytes()
-                entry["sha256"] = hashlib.sha256(content).hexdigest()
-        path.write_text(json.dumps(index | {"format": 1}))
-    resumed = moonfl.resume(out, workers=1)
+        list_states_in_index(folder, path)
+    (folder / "states.jsonl").unlink()
+    if version == 1:
+        remove_hashes(out)
+        for path in folder.glob("round-*.json"):
+            change_json(path, format=1)
+    resumed = moonfl.resume(out, workers=1, previous=previous)
     assert same(results_of(resumed), results_of(moonfl.run(QUICK, workers=1)))
+    again = moonfl.resume(out, workers=1, previous=True)
+    assert same(results_of(again), results_of(resumed))
 
 
 def test_equal_runs_write_equal_files(tmp_path: Path) -> None:
@@ -546,7 +591,41 @@ def test_the_newest_two_checkpoints_are_stored(tmp_path: Path) -> None:
         "round-6.json",
         "server-5.safetensors",
         "server-6.safetensors",
+        "states.jsonl",
     ]
+
+
+def checkpoint_files(run: Path) -> dict[str, Any]:
+    """Return the content of all checkpoint files, without hashes of files that contain times."""
+    contents: dict[str, Any] = {}
+    for path in (run / "checkpoint").iterdir():
+        contents[path.name] = path.read_bytes()
+        if path.suffix == ".json":
+            contents[path.name] = json.loads(path.read_text()) | {"files": None}
+    return contents
+
+
+@pytest.mark.parametrize("previous", [False, True])
+def test_a_resumed_run_leaves_the_files_of_an_uninterrupted_one(
+    previous: bool, tmp_path: Path
+) -> None:
+    """Files of an interrupted round, which no checkpoint names, are removed."""
+    exp = replace(QUICK, validation=0.2, rounds=6)
+    moonfl.run(exp, tmp_path / "uninterrupted", workers=1)
+    out = tmp_path / "run"
+    start(exp, out, 4)
+    left_behind = [
+        "party-0-round-4.safetensors",
+        "party-1-round-4.safetensors.part",
+        "server-5.safetensors",
+        "update-7.safetensors",
+    ]
+    for name in left_behind:
+        (out / "checkpoint" / name).write_text("left behind")
+    with open(out / "checkpoint" / "states.jsonl", "a") as file:
+        file.write('{"party": 0, "round": 4, "sha')
+    moonfl.resume(out, workers=1, previous=previous)
+    assert checkpoint_files(out) == checkpoint_files(tmp_path / "uninterrupted")
 
 
 def test_the_reason_of_a_divergence_is_recorded(tmp_path: Path) -> None:

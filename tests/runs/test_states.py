@@ -20,6 +20,7 @@ from moonfl.engines.shared_memory import Channel, Packet, open_channel
 from moonfl.errors import RunError
 from moonfl.federation import run
 from moonfl.runs.site_states import SiteStates
+from moonfl.runs.state_files import read_log
 from moonfl.runs.states import States
 from moonfl.runs.tensor_files import StoredParams, load, save
 from moonfl.types import Mean, Server, Update
@@ -191,10 +192,113 @@ def test_a_state_with_empty_labels_survives_a_restart(tmp_path: Path) -> None:
     states = States(0, tmp_path)
     states.save(0, 0, {"seen": {}})
     states.save(1, 0, {})
+    entry = states.commit()
     restarted = States(0, tmp_path)
-    restarted.restore(states.newest())
+    restarted.restore(read_log(tmp_path, entry), entry.size)
     assert restarted.load(0, before=1) == {"seen": {}}
     assert restarted.load(1, before=1) == {}
+    assert restarted.load(2, before=1) is None
+
+
+def save_rounds(states: States, rounds: range, parties: range = range(3)) -> None:
+    """Store the states of all parties in each round, as a run with checkpoints does."""
+    for t in rounds:
+        for party in parties:
+            states.save(party, t, state(t + party))
+        states.commit()
+        states.release()
+
+
+def state_files(folder: Path) -> set[str]:
+    return {path.stem for path in folder.glob("*.safetensors")}
+
+
+def test_the_files_of_outdated_states_are_overwritten(tmp_path: Path) -> None:
+    """In round t, the files of round t - 3 are reused: two checkpoints need the later ones."""
+    with closing(States(folder=tmp_path)) as states:
+        save_rounds(states, range(3))
+        inodes = {path.stat().st_ino for path in tmp_path.glob("party-*-round-0.safetensors")}
+        save_rounds(states, range(3, 4))
+        reused = {path.stat().st_ino for path in tmp_path.glob("party-*-round-3.safetensors")}
+        assert reused == inodes
+        for party in range(3):
+            path = tmp_path / f"party-{party}-round-3.safetensors"
+            assert same(load(path), state(3 + party))
+    expected = {f"party-{i}-round-{t}" for i in range(3) for t in (2, 3)}
+    assert state_files(tmp_path) == expected, "files that no checkpoint needs are removed"
+
+
+def test_an_overwritten_file_may_become_longer_or_shorter(tmp_path: Path) -> None:
+    with closing(States(0, tmp_path)) as states:
+        for t in range(9):
+            longer = {"prev0": {"w": torch.full((100 * (1 + t % 4),), float(t))}}
+            states.save(0, t, longer)
+            states.commit()
+            states.release()
+            assert same(states.load(0, before=t + 1), longer)
+            saved_again = tmp_path / "again.safetensors"
+            save(saved_again, longer)
+            path = tmp_path / f"party-0-round-{t}.safetensors"
+            assert path.read_bytes() == saved_again.read_bytes()
+
+
+def test_a_file_with_a_hard_link_is_not_overwritten(tmp_path: Path) -> None:
+    """A backup may consist of hard links to the files of a run."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    with closing(States(folder=folder)) as states:
+        save_rounds(states, range(1))
+        backup = tmp_path / "backup"
+        os.link(folder / "party-1-round-0.safetensors", backup)
+        save_rounds(states, range(1, 6))
+    assert same(load(backup), state(1))
+
+
+def test_a_removed_file_is_not_missed(tmp_path: Path) -> None:
+    with closing(States(folder=tmp_path)) as states:
+        save_rounds(states, range(3))
+        for path in tmp_path.glob("party-*-round-0.safetensors"):
+            path.unlink()
+        save_rounds(states, range(3, 5))
+    assert state_files(tmp_path) == {f"party-{i}-round-{t}" for i in range(3) for t in (3, 4)}
+
+
+def test_files_that_the_next_round_cannot_use_are_removed(tmp_path: Path) -> None:
+    with closing(States(folder=tmp_path)) as states:
+        save_rounds(states, range(3), range(5))
+        save_rounds(states, range(3, 5), range(1))
+        expected = {f"party-{i}-round-2" for i in range(1, 5)}
+        assert state_files(tmp_path) - expected == {f"party-0-round-{t}" for t in (2, 3, 4)}, (
+            "that of round 2 is reused next"
+        )
+
+
+def test_a_repeated_round_replaces_the_state_of_the_first_attempt(tmp_path: Path) -> None:
+    with closing(States(0, tmp_path)) as states:
+        save_rounds(states, range(2))
+        for value in (7.0, 8.0):
+            states.save(1, 2, state(value))
+        entry = states.commit()
+        states.release()
+        assert same(states.load(1, before=3), state(8.0))
+        assert same(states.load(1, before=2), state(2))
+    newest = read_log(tmp_path, entry)
+    assert [newest[i].round for i in range(3)] == [1, 2, 1]
+
+
+def test_a_log_continues_after_the_part_that_a_checkpoint_names(tmp_path: Path) -> None:
+    """Lines after it belong to an interrupted round."""
+    with closing(States(folder=tmp_path)) as states:
+        save_rounds(states, range(2))
+        entry = states.commit()
+        size = (tmp_path / "states.jsonl").stat().st_size
+        save_rounds(states, range(2, 4))
+    resumed = States(folder=tmp_path)
+    resumed.restore(read_log(tmp_path, entry), entry.size)
+    resumed.save(0, 2, state(9.0))
+    newest = read_log(tmp_path, resumed.commit())
+    assert (tmp_path / "states.jsonl").stat().st_size > size
+    assert [newest[i].round for i in range(3)] == [2, 1, 1]
 
 
 def test_old_temporary_folders_of_a_killed_site_are_removed(tmp_path: Path) -> None:

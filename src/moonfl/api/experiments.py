@@ -217,7 +217,9 @@ def resume_run(
             selected = deployed(exp, saved.selected)
         roll_back(directory, records, exp, selected)
         states = States(options.state_memory, folder)
-        states.restore(saved.parties if saved else {})
+        outdated = checkpoint.clean(folder)
+        if saved is not None:
+            states.restore(saved.parties, saved.log_size, outdated)
         recorder = Recorder(
             exp,
             task,

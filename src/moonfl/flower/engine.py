@@ -26,7 +26,6 @@ from ..errors import DivergenceError, RunError, notify
 from ..experiment import Experiment
 from ..metrics import Counts, Score
 from ..personal import GLOBAL, LABEL
-from ..runs.site_states import SiteStates
 from ..runs.states import States
 from ..task import Task
 from ..types import Params, Server, State, Update
@@ -57,7 +56,7 @@ class SiteEngine:
     states: States  # only the last accepted round of each party: the states are at the sites
     membership: Membership
     run: str  # the id under which sites store the states of this run
-    site_states: SiteStates | None = None  # in a simulation: the folder of the parties' states
+    has_states: bool = False  # in a simulation, whose parties write to the run's folder
     late: set[int] = field(default_factory=set, init=False)  # who missed this round's deadline
     absent: dict[int, str] = field(default_factory=dict, init=False)  # who did not evaluate, why
 
@@ -71,8 +70,7 @@ class SiteEngine:
         updates = self._collect(server, parties, t)
         for i in parties:
             if not updates[i].missing:
-                path = None if self.site_states is None else self.site_states.path(i, t)
-                self.states.register(i, t, path)
+                self.states.register(i, t, is_stored=self.has_states)
         self.late = {i for i in parties if updates[i].missing.startswith(TIMED_OUT)}
         reasons = self._reasons(updates)
         if reasons:
@@ -112,13 +110,12 @@ class SiteEngine:
     ) -> dict[int, Update]:
         """Send the model to the parties, and read and store each update as it arrives."""
         deadline = self.membership.rules.deadline
-        newest = self.states.newest()
         arrays = server_arrays(server)
         requests = {}
         updates = {}
         for i in pending:
             if i in present:
-                accepted = newest[i][0] if i in newest else None
+                accepted = self.states.last_round(i)
                 requests[i] = TrainRequest(
                     run=self.run,
                     party=i,
@@ -240,7 +237,6 @@ class SiteEngine:
         """Let the sites evaluate a model; return their counts per set, summed in party order."""
         deadline = self.membership.rules.deadline
         arrays = to_arrays({"model": model})
-        newest = self.states.newest()
         tallies: dict[int, dict[str, Counts]] = {}
         refusals: list[RefusedError] = []
 
@@ -249,7 +245,7 @@ class SiteEngine:
                 party=i,
                 round=t,
                 run=self.run,
-                accepted=newest[i][0] if i in newest else None,
+                accepted=self.states.last_round(i),
                 features=self.membership.features,
                 encoding=self.membership.encoding,
             )

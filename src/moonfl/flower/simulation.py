@@ -130,7 +130,7 @@ def simulation_engine(
         states=states,
         membership=membership,
         run=RUN_ID,
-        site_states=SiteStates(out / CHECKPOINT, remove_old=False),
+        has_states=True,
     )
 
 

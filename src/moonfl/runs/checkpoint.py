@@ -1,12 +1,16 @@
 """Checkpoints: what a run needs to resume bit-identically after any interruption.
 
 Why a crash loses nothing: the files of a checkpoint are written first (the server's by this module,
-the party states by states.py), each complete or not at all, and synced together with their folder.
-The index `round-N.json`, which names them with their hashes, is written last. A checkpoint
-therefore exists completely or not at all. The newest two are kept. All randomness derives from
-(seed, purpose, round, party), so there is no generator to save.
+the party states and the log that lists them by state_files.py), each complete or not at all, and
+synced together with their folder. The index `round-N.json`, which names them with their hashes, is
+written last. A checkpoint therefore exists completely or not at all. The newest two are kept. All
+randomness derives from (seed, purpose, round, party), so there is no generator to save.
+
+Writing a checkpoint takes time for the parties of its round, not for all parties: nothing here
+lists the folder or all states, except when a run is resumed.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,6 +28,7 @@ from .index import (
     PARTITION,
     ROUNDS,
     SETTINGS,
+    STATES,
     check_files,
     damaged,
     index_paths,
@@ -31,14 +36,15 @@ from .index import (
     round_number,
     sha256,
 )
-from .schema import CheckpointIndex, FileEntry, StateEntry, decode, encode
-from .states import StateFile, States
+from .schema import CheckpointIndex, FileEntry, encode
+from .state_files import StateFile, read_log
+from .states import States
 from .tensor_files import load, save
 
 READ = (SETTINGS, PARTITION, ROUNDS)  # files of the run directory that are read with a checkpoint
 WRITTEN = re.compile(  # files that moonfl writes into the folder of checkpoints
     r"(round-\d+\.json|server-\d+\.safetensors|party-\d+-round-\d+\.safetensors"
-    r"|update-\d+\.safetensors)(\.part)?"
+    r"|update-\d+\.safetensors|states\.jsonl)(\.part)?"
 )
 PREFIXES = {"shared": "shared", "memory": "memory", "optimizer_state": "step"}  # field -> prefix
 
@@ -50,6 +56,7 @@ class Checkpoint:
     rounds: int
     server: Server
     parties: dict[int, StateFile]  # the newest state of each party
+    log_size: int | None  # of the part of the log that lists them; None in old formats
     selected: Server | None  # the server after the selected round, if rounds are validated
 
 
@@ -65,36 +72,27 @@ def write(
 ) -> None:
     """Write the checkpoint after `rounds` rounds; `selected` is the best on validation data.
 
-    `files` are the hashes of files in the run directory. Checkpoint files that neither this nor the
-    previous checkpoint names are removed.
+    `files` are the hashes of files in the run directory. The checkpoint before the previous one is
+    removed.
     """
     save(folder / server_file(rounds), to_state(server))
-    states.sync()
-    newest = states.newest()
-    hashes = _known_hashes(folder, newest.values(), selected is not None)
-    hashes[server_file(rounds)] = sha256(folder / server_file(rounds))
-
-    def entry(path: Path) -> FileEntry:
-        return FileEntry(file=path.name, sha256=hashes.get(path.name) or sha256(path))
-
-    parties = {}
-    for party, (t, path, _) in newest.items():
-        state = StateEntry(round=t)
-        if path is not None:
-            file = entry(path)
-            state = StateEntry(round=t, file=file.file, sha256=file.sha256)
-        parties[str(party)] = state
+    log = states.commit()
+    previous = _index_if_readable(folder / index_file(rounds - 1))
+    chosen = None
+    if selected is not None:
+        chosen = _server_entry(folder, server_file(selected), previous)
     index = CheckpointIndex(
         format=FORMAT,
         experiment=fingerprint(exp),
         rounds=rounds,
-        parties=parties,
-        server=entry(folder / server_file(rounds)),
-        chosen=None if selected is None else entry(folder / server_file(selected)),
+        server=_server_entry(folder, server_file(rounds), None),
+        states=log,
+        chosen=chosen,
         files=dict(files),
     )
-    write_atomically(folder / f"round-{rounds}.json", encode(index))
-    _remove_unnamed(folder)
+    write_atomically(folder / index_file(rounds), encode(index))
+    _remove_outdated(folder, folder / index_file(rounds - 2), [index, previous])
+    states.release()
 
 
 def read(folder: Path, exp: Experiment, previous: bool = False) -> Checkpoint | None:
@@ -118,16 +116,28 @@ def _read(folder: Path, path: Path, exp: Experiment) -> Checkpoint:
     """Read the checkpoint of an index; every file must have the hash that the index names."""
     index = _index(path, exp)
     check_files(folder.parent, index, READ)
-    parties = {}
-    for party, entry in index.parties.items():
-        state = StateFile(entry.round, _state_path(folder, entry), entry.sha256)
-        parties[_party_number(party, path)] = state
+    parties = _states(folder, path, index)
+    for state in parties.values():
+        if state.path is not None:
+            _check(state.path, state.sha256)
     return Checkpoint(
         rounds=index.rounds,
         server=_read_server(folder, index.server),
         parties=parties,
+        log_size=None if index.states is None else index.states.size,
         selected=None if index.chosen is None else _read_server(folder, index.chosen),
     )
+
+
+def _states(folder: Path, path: Path, index: CheckpointIndex) -> dict[int, StateFile]:
+    """Return the newest state of each party in a checkpoint; the files are not read."""
+    if index.states is not None:
+        return read_log(folder, index.states)
+    parties = {}
+    for party, entry in (index.parties or {}).items():
+        file = None if entry.file is None else folder / Path(entry.file).name
+        parties[_party_number(party, path)] = StateFile(entry.round, file, entry.sha256)
+    return parties
 
 
 def discard_after(folder: Path, rounds: int) -> None:
@@ -135,6 +145,24 @@ def discard_after(folder: Path, rounds: int) -> None:
     for path in index_paths(folder):
         if round_number(path) > rounds:
             path.unlink()
+
+
+def clean(folder: Path) -> list[Path]:
+    """Remove what interrupted rounds left behind: all files that no checkpoint names.
+
+    Return the party states that only the previous checkpoint names.
+    """
+    paths = index_paths(folder)
+    newest = _names(folder, paths[0]) if paths else set()
+    previous = _names(folder, paths[1]) if len(paths) > 1 else set()
+    _remove(folder, newest | previous)
+    outdated = sorted(previous - newest)
+    return [folder / name for name in outdated if name.startswith("party-")]
+
+
+def index_file(rounds: int) -> str:
+    """Return the name of the index of the checkpoint after so many rounds."""
+    return f"round-{rounds}.json"
 
 
 def server_file(rounds: int) -> str:
@@ -175,57 +203,66 @@ def _index(path: Path, exp: Experiment) -> CheckpointIndex:
 def _is_usable(path: Path, exp: Experiment) -> bool:
     """Return True if an index can be read and describes the files of its run."""
     try:
-        check_files(path.parent.parent, _index(path, exp), READ)
+        index = _index(path, exp)
+        check_files(path.parent.parent, index, READ)
+        _states(path.parent, path, index)
     except InputError:
         return False
     return True
 
 
-def _files(path: Path) -> dict[str, str]:
-    """Return the files that an index names, with their hashes; none if it is damaged."""
+def _index_if_readable(path: Path) -> CheckpointIndex | None:
+    """Return an index, or None if it is missing or damaged."""
     try:
-        index = decode(path.read_bytes(), CheckpointIndex, str(path))
+        return read_index(path)
     except InputError:
-        return {}
-    files = {}
-    for entry in (index.server, index.chosen, *index.parties.values()):
-        if entry is not None and entry.file is not None and entry.sha256 is not None:
-            files[entry.file] = entry.sha256
-    return files
-
-
-def _known_hashes(folder: Path, states: Iterable[StateFile], has_selected: bool) -> dict[str, str]:
-    """Return the hashes of files that need not be read again, by name."""
-    files = [state for state in states if state.path is not None]
-    hashes: dict[str, str] = {}
-    # Sites write their states themselves, and the selected server may be an old one.
-    if has_selected or any(state.sha256 is None for state in files):
-        for path in index_paths(folder)[:1]:
-            hashes |= _files(path)
-    for state in files:
-        if state.path is not None and state.sha256 is not None:
-            hashes[state.path.name] = state.sha256
-    return hashes
-
-
-def _state_path(folder: Path, entry: StateEntry) -> Path | None:
-    """Return the file of a party state after checking it; None for an empty state."""
-    if entry.file is None or entry.sha256 is None:
         return None
-    return _checked(folder, FileEntry(file=entry.file, sha256=entry.sha256))
 
 
-def _checked(folder: Path, entry: FileEntry) -> Path:
-    """Return the file that an index names if its content is what the run wrote."""
-    path = folder / Path(entry.file).name
-    if sha256(path) != entry.sha256:
+def _names(folder: Path, path: Path) -> set[str]:
+    """Return the names of all files of a checkpoint."""
+    index = _index_if_readable(path)
+    if index is None:
+        return set()
+    names = {path.name, *_server_files([index])}
+    if index.states is not None:
+        names.add(STATES)
+    with contextlib.suppress(InputError):
+        states = _states(folder, path, index).values()
+        names |= {state.path.name for state in states if state.path is not None}
+    return names
+
+
+def _server_files(indices: Iterable[CheckpointIndex | None]) -> set[str]:
+    """Return the files of servers that some checkpoints name."""
+    names = set()
+    for index in indices:
+        if index is not None:
+            names.add(index.server.file)
+            if index.chosen is not None:
+                names.add(index.chosen.file)
+    return names
+
+
+def _server_entry(folder: Path, name: str, previous: CheckpointIndex | None) -> FileEntry:
+    """Return the entry of a server's file; the previous checkpoint may have its hash."""
+    if previous is not None:
+        for entry in (previous.server, previous.chosen):
+            if entry is not None and entry.file == name:
+                return entry
+    return FileEntry(file=name, sha256=sha256(folder / name))
+
+
+def _check(path: Path, expected: str | None) -> None:
+    """Check that the content of a file is what the run wrote."""
+    if sha256(path) != expected:
         raise damaged(path)
-    return path
 
 
 def _read_server(folder: Path, entry: FileEntry) -> Server:
     """Read the server from a file of a checkpoint."""
-    path = _checked(folder, entry)
+    path = folder / Path(entry.file).name
+    _check(path, entry.sha256)
     try:
         return from_state(load(path))
     except (KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
@@ -237,13 +274,13 @@ def remove_all(folder: Path) -> None:
     _remove(folder, set())
 
 
-def _remove_unnamed(folder: Path) -> None:
-    """Remove all but the two newest checkpoints and the files that they name."""
-    newest = index_paths(folder)[:2]
-    names = {path.name for path in newest}
-    for path in newest:
-        names |= _files(path).keys()
-    _remove(folder, names)
+def _remove_outdated(folder: Path, path: Path, newer: Iterable[CheckpointIndex | None]) -> None:
+    """Remove an index and its servers that no newer checkpoint names."""
+    index = _index_if_readable(path)
+    path.unlink(missing_ok=True)
+    for name in _server_files([index]) - _server_files(newer):
+        if WRITTEN.fullmatch(name):
+            (folder / name).unlink(missing_ok=True)
 
 
 def _remove(folder: Path, kept: set[str]) -> None:

@@ -1,6 +1,6 @@
 """Durable file writes: after a crash or power failure a file is complete or absent.
 
-`atomic` and `write_atomically` replace a file in one step; `append_line` adds a line to a log.
+`atomic` and `write_atomically` replace a file in one step; a `Log` grows line by line.
 `BackgroundWriter` writes many files without making its caller wait for the disk.
 """
 
@@ -8,13 +8,15 @@ import contextlib
 import hashlib
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 from ..errors import RunError
 
 WRITERS = 4  # threads of a BackgroundWriter; concurrent fsyncs share a commit of the file system
+FLUSH: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # of content; macOS has no other
 MAX_WAITING = 2**25  # bytes that a BackgroundWriter holds in memory, unless one file is larger
 
 
@@ -38,7 +40,7 @@ def complete(path: Path) -> Iterator[Path]:
     try:
         with writing(path):
             yield temporary
-            sync(temporary)
+            sync(temporary, FLUSH)
             os.replace(temporary, path)
     finally:
         with contextlib.suppress(OSError):
@@ -51,20 +53,6 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def append_line(path: Path, line: str) -> None:
-    """Append a line to a file and sync it to disk; on an error the file stays as it was."""
-    with writing(path), open(path, "ab", buffering=0) as file:
-        size = file.tell()
-        try:
-            data = memoryview(f"{line}\n".encode())
-            while data:
-                data = data[file.write(data) :]
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(size)
-            raise
-
-
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn an OSError inside this block, such as a full disk, into a RunError with the path."""
@@ -74,19 +62,67 @@ def writing(path: Path) -> Iterator[None]:
         raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def sync(path: Path) -> None:
+def sync(path: Path, flush: Callable[[int], None] = os.fsync) -> None:
     """Flush a file or a folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        flush(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _overwriting(path: Path) -> BinaryIO:
+    """Open a file for writing, without a buffer; its content stays until it is overwritten."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), "wb", buffering=0)
+
+
+def write_all(file: BinaryIO, content: bytes) -> None:
+    """Write all bytes to an unbuffered file."""
+    data = memoryview(content)
+    while data:
+        data = data[file.write(data) :]
+
+
+class Log:
+    """A file to which text is appended durably, and the hash of its content."""
+
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """Continue a file after its first `size` bytes, by default after all of them.
+
+        The next `append` removes the rest.
+        """
+        self.path = path
+        content = path.read_bytes()[:size] if path.exists() else b""
+        self.size = len(content)
+        self._hash = hashlib.sha256(content)
+
+    @property
+    def sha256(self) -> str:
+        """Return the SHA-256 of the content."""
+        return self._hash.hexdigest()
+
+    def append(self, text: str) -> None:
+        """Append a text and sync it to disk; on an error the file stays as it was."""
+        content = text.encode()
+        with writing(self.path), _overwriting(self.path) as file:
+            try:
+                file.truncate(self.size)
+                file.seek(self.size)
+                write_all(file, content)
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(self.size)
+                raise
+        self.size += len(content)
+        self._hash.update(content)
 
 
 class BackgroundWriter:
     """Writes files to a folder in threads, because fsync takes longer than training a small party.
 
     Each file appears complete under its name or not at all. After `sync` all of them are durable.
+    A file that nobody needs may be passed for reuse: to overwrite it takes a fraction of the time
+    in which the file system deletes a file and allocates another.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -95,16 +131,17 @@ class BackgroundWriter:
         self._waiting: deque[tuple[Future[str], int]] = deque()  # oldest first, with their bytes
         self._bytes = 0
 
-    def write(self, name: str, content: bytes) -> "Future[str]":
+    def write(self, name: str, content: bytes, reuse: Path | None = None) -> "Future[str]":
         """Begin to write a file; the future returns its SHA-256 when it is written.
 
-        This waits for earlier files if many are waiting, and raises an error that one of them had.
+        The file `reuse` is overwritten and renamed. This waits for earlier files if many are
+        waiting, and raises an error that one of them had.
         """
         while self._waiting and self._bytes + len(content) > MAX_WAITING:
             self._wait_for_oldest()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(WRITERS, "moonfl-writer")
-        result = self._threads.submit(_write_complete, self.folder / name, content)
+        result = self._threads.submit(_write_complete, self.folder / name, content, reuse)
         self._waiting.append((result, len(content)))
         self._bytes += len(content)
         return result
@@ -130,8 +167,21 @@ class BackgroundWriter:
         result.result()
 
 
-def _write_complete(path: Path, content: bytes) -> str:
+def _write_complete(path: Path, content: bytes, reuse: Path | None) -> str:
     """Write a file, complete or not at all, and return its SHA-256."""
     with complete(path) as temporary:
-        temporary.write_bytes(content)
+        if reuse is not None:
+            _take_over(reuse, temporary)
+        with _overwriting(temporary) as file:
+            write_all(file, content)
+            file.truncate()
     return hashlib.sha256(content).hexdigest()
+
+
+def _take_over(path: Path, temporary: Path) -> None:
+    """Rename a file that is to be overwritten, or remove it if it has a second name elsewhere."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_nlink > 1:  # such as a backup made of hard links
+            path.unlink()
+        else:
+            os.replace(path, temporary)

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from ..data.locations import check_file
 from ..errors import InputError
-from .schema import CheckpointIndex, Versioned, decode
+from .schema import CheckpointIndex, LogEntry, Versioned, decode
 
 SETTINGS = "experiment.toml"
 PARTITION = "partition.json"
@@ -30,8 +30,9 @@ ROUNDS = "rounds.jsonl"
 CHECKPOINT = "checkpoint"
 FINAL = "final.json"
 BEST = "best.safetensors"
-FORMAT = 2  # 1: tensor files whose header has three keys
-FORMATS = (1, 2)  # that can be read
+STATES = "states.jsonl"  # in the folder of checkpoints
+FORMAT = 3  # 1: tensor files whose header has three keys; 1 and 2: states are listed in the index
+FORMATS = (1, 2, 3)  # that can be read
 MACHINE_SETTINGS = ("data_dir", "device")  # may be edited: they do not change the result
 T = TypeVar("T")
 
@@ -56,9 +57,9 @@ def read_index(path: Path) -> CheckpointIndex:
     content = read_file(path)
     file_format = _decode(content, Versioned, path).format
     if file_format not in FORMATS:
-        known = " and ".join(map(str, FORMATS))
         raise InputError(
-            f"{path} has format {file_format}; this version of moonfl reads formats {known}"
+            f"{path} has format {file_format}; "
+            f"this version of moonfl reads formats {FORMATS[0]} to {FORMATS[-1]}"
         )
     return _decode(content, CheckpointIndex, path)
 
@@ -149,3 +150,11 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read_start(path: Path, entry: LogEntry) -> bytes:
+    """Return the part of a file that a checkpoint refers to, if it is what the run wrote."""
+    content = read_file(path)[: entry.size]
+    if hashlib.sha256(content).hexdigest() != entry.sha256:
+        raise damaged(path)
+    return content

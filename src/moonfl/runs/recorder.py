@@ -19,7 +19,7 @@ from ..trained_model import Blueprint, TrainedModel
 from ..types import Params, Server, Update
 from . import checkpoint
 from .analysis import analyse
-from .files import append_line, write_atomically
+from .files import Log, write_atomically
 from .html import result_html
 from .index import BEST, CHECKPOINT, FINAL, PARTITION, ROUNDS, SETTINGS, hash_file
 from .schema import RoundRecord, encode
@@ -155,6 +155,7 @@ class Recorder:
         self.records = records or []
         self.selected_models = selected_models
         self.hashes: dict[str, str] = {}  # of the files that this recorder has written or found
+        self.rounds_log: Log | None = None  # opened with the first round
 
     def log(
         self, record: RoundRecord, server: Server, updates: list[Update], *, last: bool
@@ -184,9 +185,11 @@ class Recorder:
             self.before_analysis(record)
             final = analyse(self.exp, self.task, server, updates)
             write_atomically(directory / FINAL, encode(final))
-        append_line(directory / ROUNDS, encode(record))
-        self.hashes.pop(ROUNDS, None)
-        names = [SETTINGS, PARTITION, ROUNDS]
+        if self.rounds_log is None:
+            self.rounds_log = Log(directory / ROUNDS)
+        self.rounds_log.append(f"{encode(record)}\n")
+        self.hashes[ROUNDS] = self.rounds_log.sha256
+        names = [SETTINGS, PARTITION]
         if selected is not None:
             names.append(BEST)
         if last:
@@ -227,7 +230,7 @@ class Recorder:
             return models
         sent = {**server.params, **server.buffers}
         party_models: dict[str, Params] = {}
-        for i in self.states.newest():
+        for i in self.states.parties():
             state = self.states.load(i, before=self.exp.rounds)
             own = own_tensors(self.exp, self.task, state) if state else {}
             if own:

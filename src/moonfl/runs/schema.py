@@ -263,11 +263,29 @@ class FileEntry(Record):
 
 
 class StateEntry(Record):
-    """The newest state of a party; without a file the state is empty."""
+    """The newest state of a party in an index of format 1 or 2; without a file it is empty."""
 
     round: Count
     file: str | None = None
     sha256: Sha256 | None = None
+
+
+class StateLine(Record):
+    """A line of checkpoint/states.jsonl: the state of a party after a round.
+
+    Without a hash there is no file: the state is empty, or stored at a Flower site.
+    """
+
+    party: Count
+    round: Count
+    sha256: Sha256 | None = None
+
+
+class LogEntry(Record):
+    """The part of a growing file that a checkpoint refers to: its first `size` bytes."""
+
+    size: Count
+    sha256: Sha256
 
 
 class TrackerRecord(Record):
@@ -296,8 +314,9 @@ class CheckpointIndex(Versioned):
 
     experiment: str  # fingerprint of the experiment
     rounds: Count  # number of finished rounds
-    parties: dict[str, StateEntry]
     server: FileEntry
+    states: LogEntry | None = None  # of states.jsonl
+    parties: dict[str, StateEntry] | None = None  # instead of `states` in formats 1 and 2
     chosen: FileEntry | None = None  # server after the round with the best validation accuracy
     files: dict[str, Sha256] | None = None  # of the run directory; see index.py
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from ..errors import RunError
 from ..types import State
 from .files import sync
-from .states import file_name
+from .state_files import file_name
 from .tensor_files import READ_ERRORS, load, read_note, save
 
 DAY = 86_400.0  # seconds

@@ -10,61 +10,39 @@ Why a crash loses nothing:
 1. `files.BackgroundWriter` writes under a temporary name, syncs, and renames: a file is complete or
    absent. It does so in threads, while other parties train.
 2. The round is part of the file name, so a new state never replaces one that a checkpoint uses.
-3. `checkpoint.write` runs after all parties of a round are stored. It waits until all files and
-   their names are on disk (`States.sync`) and writes the server's file. Then, as the last step, it
-   writes an index with the name and hash of every file that the round needs.
+3. `checkpoint.write` runs after all parties of a round are stored. It waits until all files are on
+   disk and listed with their hashes in a log (`States.commit`), and writes the server's file. Then,
+   as the last step, it writes an index that names the part of the log that exists so far.
 
 A run resumes from the newest index. States written after it belong to an unfinished round; they are
-ignored, and removed with the next checkpoint. The store keeps the two newest states of a party,
-each with its round, so that a repeated round starts from the same state as before.
+removed before the run continues. The store keeps the two newest states of a party, each with its
+round, so that a repeated round starts from the same state as before.
 """
 
 import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from .. import tree
 from ..types import State, Update
-from .files import BackgroundWriter
-from .tensor_files import StoredParams, load, to_bytes, write
+from .schema import LogEntry
+from .state_files import StateFile, StateFiles, file_name
+from .tensor_files import StoredParams, load, write
 
 
-class StateFile(NamedTuple):
-    """The newest state of a party."""
-
-    round: int  # the last round that the party took part in, from 0
-    path: Path | None  # None if the state is empty, or stored at a Flower site
-    sha256: str | None = None  # of the file, if it is known
-
-
-@dataclass(frozen=True)
-class Generation:
+class Generation(NamedTuple):
     """A state in memory, on disk, or both; if it is in neither, it is empty."""
 
     round: int
     state: State | None
-    path: Path | None
-    sha256: "Future[str] | str | None" = None  # of the file; a future while it is written
-
-    def read(self) -> State:
-        """Return the state, from memory if it is there."""
-        if self.state is not None:
-            return self.state
-        if self.path is None:
-            return {}
-        self.file()
-        return load(self.path)
-
-    def file(self) -> StateFile:
-        """Return the file of the state when it is written."""
-        sha256 = self.sha256.result() if isinstance(self.sha256, Future) else self.sha256
-        return StateFile(self.round, self.path, sha256)
+    is_stored: bool  # in a file
+    written: "Future[str] | None" = None  # done when the file is written; None if it is
 
 
 class States:
@@ -80,68 +58,94 @@ class States:
         self.folder = folder
         self.used = 0  # bytes of states in memory
         self._generations: dict[int, list[Generation]] = {}  # party -> newest first
+        self._recent: set[int] = set()  # parties whose states may still be being written
         self._update_files: list[Path] = []
         self._update_bytes = 0  # of this round's updates in memory
         self._update_numbers = itertools.count(1)  # so that no file name is used twice
-        self._writer = None if folder is None else BackgroundWriter(folder)
+        self._files = None if folder is None else StateFiles(folder)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def load(self, party: int, before: int) -> State | None:
         """Return the newest state from a round before `before`, or None if there is none."""
         for generation in self._generations.get(party, []):
             if generation.round < before:
-                return generation.read()
+                return self._read(party, generation)
         return None
 
     def save(self, party: int, round: int, state: State) -> None:
         """Store the state of a party after `round`, and drop those of that round and later.
 
-        In the folder of a run it is durable after `sync`.
+        In the folder of a run it is durable after `commit`.
         """
         generations = self._generations.get(party, [])
         older = [generation for generation in generations if generation.round < round][:1]
         for generation in generations:
-            if generation not in older:
-                self._drop(generation)
+            if generation.round not in [kept.round for kept in older]:
+                self._drop(party, generation)
         size = num_bytes(state)
         fits = self.used + size <= self.budget
-        path = None
-        sha256 = None
-        if state and (self._writer is not None or not fits):
-            name = file_name(party, round)
-            path = self._path(name)
-            if self._writer is not None:
-                for generation in generations:
-                    if generation.path == path:
-                        generation.file()  # the repeated round may not overtake the first one
-                sha256 = self._writer.write(name, to_bytes(path, state))
-            else:
-                write(path, state)  # a temporary file, which need not survive a crash
+        is_stored = bool(state) and (self._files is not None or not fits)
+        written = None
+        if self._files is not None:
+            written = self._files.write(party, round, state)
+            self._replace(party, older)
+        elif is_stored:
+            write(self._path(file_name(party, round)), state)  # need not survive a crash
         if fits:
             self.used += size
         in_memory = state if fits or size == 0 else None
-        self._generations[party] = [Generation(round, in_memory, path, sha256), *older]
+        newest = Generation(round, in_memory, is_stored, written)
+        self._generations[party] = [newest, *older]
 
-    def sync(self) -> None:
-        """Wait until all states in the folder of the run are durable."""
-        if self._writer is not None:
-            self._writer.sync()
+    def commit(self) -> LogEntry | None:
+        """Wait until all states are durable, and return what a checkpoint stores of them.
 
-    def newest(self) -> dict[int, StateFile]:
-        """Return the newest state of every party, for a checkpoint to refer to."""
-        return {
-            party: generations[0].file() for party, generations in sorted(self._generations.items())
-        }
+        Return None if the store has no folder.
+        """
+        if self._files is None:
+            return None
+        entry = self._files.commit()
+        for party in self._recent:
+            newest, *older = self._generations[party]
+            self._generations[party] = [newest._replace(written=None), *older]
+        self._recent.clear()
+        return entry
 
-    def restore(self, newest: Mapping[int, StateFile]) -> None:
-        """Replace all states by those that `newest` returned when a checkpoint was written."""
+    def release(self) -> None:
+        """Free the files of states that neither of the two newest checkpoints needs."""
+        if self._files is not None:
+            self._files.release()
+
+    def parties(self) -> list[int]:
+        """Return the parties that have taken part."""
+        return sorted(self._generations)
+
+    def last_round(self, party: int) -> int | None:
+        """Return the last round that a party took part in, None before its first."""
+        generations = self._generations.get(party)
+        return generations[0].round if generations else None
+
+    def restore(
+        self,
+        newest: Mapping[int, StateFile],
+        log_size: int | None = 0,
+        outdated: Iterable[Path] = (),
+    ) -> None:
+        """Replace all states by those of a checkpoint; see `StateFiles.restore`."""
         self._generations = {}
-        for party, (round, path, sha256) in newest.items():
-            self._generations[party] = [Generation(round, None, path, sha256)]
+        for party, state in newest.items():
+            self._generations[party] = [Generation(state.round, None, state.path is not None)]
+        if self._files is not None:
+            self._files.restore(newest, log_size, outdated)
 
-    def register(self, party: int, round: int, path: Path | None) -> None:
-        """Record that a party stored its state after `round` itself, at `path` if it is known."""
-        self._generations[party] = [Generation(round, None, path)]
+    def register(self, party: int, round: int, is_stored: bool) -> None:
+        """Record that a party stored its state after `round` itself, here or at a Flower site."""
+        if self._files is not None:
+            generations = self._generations.get(party, [])
+            older = [generation for generation in generations if generation.round < round]
+            self._files.register(party, round, is_stored)
+            self._replace(party, older)
+        self._generations[party] = [Generation(round, None, is_stored)]
 
     def store_update(self, update: Update) -> Update:
         """Return an update of this round; its tensors are on disk if the budget is used up."""
@@ -175,16 +179,34 @@ class States:
     def close(self) -> None:
         """Remove updates and temporary files. States in the folder of a run stay."""
         self.clear_updates()
-        if self._writer is not None:
-            self._writer.close()
+        if self._files is not None:
+            self._files.close()
         if self._temporary is not None:
             self._temporary.cleanup()
 
-    def _drop(self, generation: Generation) -> None:
+    def _read(self, party: int, generation: Generation) -> State:
+        """Return a state, from memory if it is there."""
+        if generation.state is not None:
+            return generation.state
+        if not generation.is_stored:
+            return {}
+        if generation.written is not None:
+            generation.written.result()
+        return load(self._path(file_name(party, generation.round)))
+
+    def _replace(self, party: int, older: list[Generation]) -> None:
+        """Report the file of an older state, which only checkpoints need from now on."""
+        assert self._files is not None
+        self._recent.add(party)
+        for generation in older:
+            if generation.is_stored:
+                self._files.replace(party, generation.round)
+
+    def _drop(self, party: int, generation: Generation) -> None:
         if generation.state is not None:
             self.used -= num_bytes(generation.state)
-        if generation.path is not None and self.folder is None:
-            generation.path.unlink()
+        if generation.is_stored and self._files is None:
+            self._path(file_name(party, generation.round)).unlink()
 
     def _path(self, name: str) -> Path:
         if self.folder is not None:
@@ -192,11 +214,6 @@ class States:
         if self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="moonfl-")
         return Path(self._temporary.name) / name
-
-
-def file_name(party: int, round: int) -> str:
-    """Return the name of the file with the state of a party after a round."""
-    return f"party-{party}-round-{round}.safetensors"
 
 
 def num_bytes(state: State) -> int:
