@@ -20,6 +20,7 @@ from moonfl.engines.base import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import RunError
 from moonfl.federation import aggregate, init_server, run
+from moonfl.kernels.library import library
 from moonfl.local import Workbench, local_update, outputs_of
 from moonfl.models.base import Model
 from moonfl.seeds import rng
@@ -289,6 +290,56 @@ def test_models_with_attributes_and_random_numbers_are_reproducible() -> None:
         assert random_states() == before
     assert same(servers[0], servers[1])
     assert metrics[0] == metrics[1]
+
+
+class EndsTraining(nn.Module):
+    """A layer that leaves training mode in every pass, as some user code does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 8)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.dropout(self.linear(x))
+        self.dropout.eval()
+        return z
+
+
+def test_every_party_starts_in_training_mode() -> None:
+    """Layers that the previous party left in evaluation mode train again."""
+    task = gaussians()
+    task = replace(task, build=lambda: Model(nn.Sequential(nn.Flatten(), EndsTraining()), 8, 3, 5))
+    exp = with_algorithm(TINY, "moon")
+    server = init_server(exp, task)
+    bench = Workbench(task.build)
+    for t, state in ((0, None), (1, {"prev0": {**server.params, **server.buffers}})):
+        local_update(exp, task, bench, server, state=state, party=0, t=t)
+        reused, _ = local_update(exp, task, bench, server, state=state, party=1, t=t)
+        fresh, _ = local_update(exp, task, Workbench(task.build), server, state=state, party=1, t=t)
+        assert same(reused.params, fresh.params)
+
+
+def native(task: Task) -> Task:
+    """Return the task with a model that native code runs, if there is a native library."""
+
+    def build() -> nn.Module:
+        model = task.build()
+        assert isinstance(model, Model)
+        model.plan_native(tuple(task.parties[0].x.shape[1:]))
+        return model
+
+    return replace(task, build=build)
+
+
+def test_replicas_change_between_training_and_evaluation() -> None:
+    task = native(gaussians())
+    params, buffers = task.init_model(0)
+    replica = Workbench(task.build).replica({**params, **buffers})
+    assert replica.is_fixed == (library() is not None)
+    for training in (False, False, True, True, False):
+        replica.set_training(training)
+        assert all(module.training is training for module in replica.module.modules())
 
 
 class CreatesBuffer(nn.Linear):

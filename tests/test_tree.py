@@ -31,6 +31,7 @@ OPERATIONS = {
     "sub": tree.sub,
     "mul": lambda a, b: tree.mul(a, 1 / 3),
     "norm": lambda a, b: {"norm": torch.tensor(tree.norm(a), dtype=torch.float64)},
+    "distance": lambda a, b: {"distance": torch.tensor(tree.distance(a, b), dtype=torch.float64)},
     "mean": lambda a, b: tree.mean([(a, 3), (b, 7), (a, 0.1)]),
 }
 
@@ -43,6 +44,16 @@ def test_operations_on_a_buffer_are_bit_identical(name: str) -> None:
         assert same(operation(a, b), expected)
         assert same(a, separate(1))
         assert same(b, separate(2))
+
+
+def test_the_distance_is_the_norm_of_the_difference_and_changes_nothing() -> None:
+    """Also for float64, which needs no conversion, and with names that only the second has."""
+    for a, b in ((flat(1), flat(2)), (separate(1), {**separate(2), "more": torch.ones(3)})):
+        assert tree.distance(a, b) == tree.norm(tree.sub(a, b))
+    doubles = {"w": torch.tensor([3.0, 5.0], dtype=torch.float64)}
+    assert tree.distance(doubles, {"w": torch.tensor([0.0, 1.0], dtype=torch.float64)}) == 5
+    assert tree.norm(doubles) == 34**0.5
+    assert doubles["w"].tolist() == [3, 5]
 
 
 def test_a_buffer_is_only_used_for_equal_shapes_and_without_gradients() -> None:

@@ -28,7 +28,8 @@ class Replica:
         tree.flatten_parameters(module)
         self.module = module
         self.hidden_state = tree.hidden_state_of(module)  # when it was built
-        # Native layers run no code that could add, replace or remove tensors and attributes.
+        # Native layers run no code that could add, replace or remove tensors and attributes, and
+        # compute the same in training and in evaluation.
         self.is_fixed = isinstance(module, Model) and module.native_chain is not None
         self._params = tree.params_of(module)
         self._buffers = tree.buffers_of(module)
@@ -48,6 +49,11 @@ class Replica:
             return
         tree.restore_hidden_state(self.module, self.hidden_state)
         tree.load(self.module, params)
+
+    def set_training(self, training: bool) -> None:
+        """Switch to training or evaluation. This visits all layers, so it is avoided if it can."""
+        if not self.is_fixed or self.module.training is not training:
+            self.module.train(training)
 
 
 class Workbench:
@@ -73,7 +79,9 @@ class Workbench:
 
     def frozen(self, params: Params) -> Frozen:
         """Return a model in eval mode and without gradients."""
-        model = self.module(params).eval()
+        replica = self.replica(params)
+        replica.set_training(False)
+        model = replica.module
 
         @torch.no_grad()
         def forward(x: Tensor | Batch, rows: Tensor | None = None) -> Output:
@@ -153,7 +161,7 @@ def local_update(
             if phase.model:
                 own_models[phase.model] = train_own(exp, task, workbench, phase, party=party, t=t)
                 continue
-            phase_steps, phase_loss = _train(exp, task, replica.module, phase, party=party, t=t)
+            phase_steps, phase_loss = _train(exp, task, replica, phase, party=party, t=t)
             if trains_shared(phase, view):
                 steps, loss = steps + phase_steps, phase_loss
         view = replace(view, state={**state, **own_models})
@@ -167,7 +175,7 @@ def local_update(
         check_state("send", extra)
     metrics = {
         "loss": loss,
-        "drift": tree.norm(tree.sub(server.params, params)),
+        "drift": tree.distance(server.params, params),
         "seconds": time.perf_counter() - clock,
         "cpu_seconds": time.process_time() - cpu_clock,
         **traffic(exp, server, extra),
@@ -219,7 +227,7 @@ def train_own(
     """
     replica = workbench.replica(phase.start or {})
     with seeds.seeded(seeds.branch(exp.seed, phase.stream), "model", t, party):
-        _train(exp, task, replica.module, phase, party=party, t=t)
+        _train(exp, task, replica, phase, party=party, t=t)
     params = tree.copy(replica.params())
     check_finite(exp, params, party, t)
     return {**params, **tree.copy(replica.buffers())}
@@ -320,18 +328,18 @@ def traffic(exp: Experiment, server: Server, extra: State) -> dict[str, float]:
 def _train(
     exp: Experiment,
     task: Task,
-    model: nn.Module,
+    replica: Replica,
     phase: Phase,
     *,
     party: int,
     t: int,
 ) -> tuple[int, float]:
     """Run a phase of E epochs; return the number of steps and the mean loss."""
-    model.train()
+    replica.set_training(True)
     data = task.parties[party]
     seed = seeds.branch(exp.seed, phase.stream)
     epochs = exp.epochs if phase.epochs is None else phase.epochs
-    params = [p for name, p in model.named_parameters() if p.requires_grad and phase.covers(name)]
+    params = [param for name, param in replica.params().items() if phase.covers(name)]
     slots = [exp.optimizer.init(p) for p in params]
     options = exp.step_options(t)
     order = seeds.rng(seed, "batches", t, party)
@@ -343,7 +351,7 @@ def _train(
         for batch in batches(data, task.preparation, exp.batch_size, order, augmentation):
             for param in params:
                 param.grad = None
-            loss = phase.loss(model, batch)
+            loss = phase.loss(replica.module, batch)
             if steps == 0 and not losses:
                 check_loss(exp, loss)
             loss.backward()

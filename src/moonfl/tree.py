@@ -86,12 +86,11 @@ def copy(a: Params) -> Params:
     buffer = flat_buffer(a)
     if buffer is not None and buffer.is_cpu:
         return in_buffer(buffer.clone(), a)
-    tensors = {k: v.detach().cpu() for k, v in a.items()}
+    tensors = {k: v.cpu() for k, v in a.items()}
     if len({v.dtype for v in tensors.values()}) != 1:
         return {k: v.clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
     copies = in_buffer(zero_buffer(tensors), tensors)
-    for k, v in tensors.items():
-        copies[k].copy_(v)
+    torch._foreach_copy_(list(copies.values()), list(tensors.values()))
     return copies
 
 
@@ -317,12 +316,16 @@ def sq_dist(a: Params, b: Params) -> Tensor:
 
 def norm(a: Params) -> float:
     """Return the Euclidean norm over all tensors, summed in float64."""
-    buffer = flat_buffer(a)
-    if buffer is None:
-        squares = [v.double().square() for v in a.values()]
-    else:
-        squares = list(in_buffer(buffer.double().square_(), a).values())
-    return math.sqrt(sum(float(v.sum()) for v in squares))
+    return math.sqrt(sum(_sum_of_squares(v) for v in a.values()))
+
+
+def distance(a: Params, b: Params) -> float:
+    """Return the Euclidean norm of a - b: that of `norm(sub(a, b))` without storing a - b."""
+    return math.sqrt(sum(_sum_of_squares(v - b[k]) for k, v in a.items()))
+
+
+def _sum_of_squares(value: Tensor) -> float:
+    return float(value.double().square().sum())
 
 
 def is_finite(a: Params) -> bool:

@@ -1,5 +1,6 @@
 """LocalOptimizer: the base class of the optimizers that parties train with, and one step of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -58,7 +59,7 @@ class LocalOptimizer:
 @torch.no_grad()
 def take_step(
     optimizer: LocalOptimizer,
-    params: list[nn.Parameter],
+    params: Sequence[Tensor],
     slots: list[Slots],
     options: StepOptions,
 ) -> None:

@@ -116,7 +116,7 @@ def _party(subject: Subject, update: Update, z: Tensor) -> FinalParty:
         local = subject.representations(_model_of(update))
         similarity = float(F.cosine_similarity(local, z).mean())
         record.similarity = similarity if math.isfinite(similarity) else None
-        record.distance = tree.norm(tree.sub(subject.server.params, update.params))
+        record.distance = tree.distance(subject.server.params, update.params)
     return record
 
 
