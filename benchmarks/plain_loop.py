@@ -1,10 +1,12 @@
 """Train MOON or FedAvg on CIFAR-10 with plain PyTorch, to compare moonfl's speed with.
 
     python benchmarks/plain_loop.py --data-dir data [--method fedavg] [--augment] [--samples 5000]
+    python benchmarks/plain_loop.py --data-dir data --party-size 50 --parties 100
 
 One epoch at each of ten parties: a DataLoader with transforms per sample, nn.Conv2d, three forward
 passes for MOON with the frozen ones under no_grad, torch on all cores. Only the reader and the
-partition are moonfl's. Prints the seconds of the faster of two rounds after the first, when MOON
+partition are moonfl's. With --party-size, all parties have so many samples, and --parties of them
+take part in every round. Prints the seconds of the faster of two rounds after the first, when MOON
 has negatives. Without the dataset it uses noise of the same shape.
 """
 
@@ -22,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from moonfl.bench import cifar10_or_noise
 from moonfl.data.partition import PartitionRequest, dirichlet
 
+BATCH = 64
 MEAN = torch.tensor([125.3, 123.0, 113.9]).view(3, 1, 1) / 255
 STD = torch.tensor([63.0, 62.1, 66.7]).view(3, 1, 1) / 255
 
@@ -113,6 +116,14 @@ def train_party(
     return model
 
 
+def make_parts(labels: Tensor, parties: int, party_size: int | None) -> list[Tensor]:
+    """Return the rows of each party: skewed by label, or of equal size and in order."""
+    if party_size is not None:
+        return list(torch.arange(len(labels)).split(party_size))[:parties]
+    parts = dirichlet(PartitionRequest(labels.numpy(), parties, beta=0.5)).parts
+    return [torch.from_numpy(part) for part in parts]
+
+
 def main() -> None:
     """Time three rounds and print the seconds of the faster one of the last two."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -120,26 +131,30 @@ def main() -> None:
     parser.add_argument("--method", choices=["moon", "fedavg"], default="moon")
     parser.add_argument("--augment", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument("--samples", type=int, default=50_000)
+    parser.add_argument("--parties", type=int, default=10)
+    parser.add_argument("--party-size", type=int)
     args = parser.parse_args()
     data = cifar10_or_noise(Path(args.data_dir), args.samples)
-    parts = dirichlet(PartitionRequest(data.train.y.numpy(), 10, beta=0.5)).parts
+    parts = make_parts(data.train.y, args.parties, args.party_size)
     transform = augment if args.augment else normalize
     loaders = []
-    for part in parts:
-        rows = torch.from_numpy(part)
+    for rows in parts:
         images = Images(data.train.x[rows], data.train.y[rows], transform)
-        loaders.append(DataLoader(images, batch_size=64, shuffle=True, drop_last=True))
+        has_full_batch = len(rows) >= BATCH
+        loader = DataLoader(images, batch_size=BATCH, shuffle=True, drop_last=has_full_batch)
+        loaders.append(loader)
+    total = sum(map(len, parts))
+    weights = [len(part) / total for part in parts]
     state = Net().state_dict()
-    previous: list[dict[str, Tensor] | None] = [None] * 10
+    previous: list[dict[str, Tensor] | None] = [None] * len(parts)
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
         models = []
-        for i in range(10):
-            model = train_party(state, previous[i], loaders[i], args.method)
+        for i, loader in enumerate(loaders):
+            model = train_party(state, previous[i], loader, args.method)
             models.append(model.state_dict())
         previous = list(models)
-        weights = [len(part) / len(data.train.y) for part in parts]
         state = {k: sum(w * m[k] for w, m in zip(weights, models, strict=True)) for k in state}
         seconds.append(time.perf_counter() - start)
     print(min(seconds[1:]))

@@ -1,7 +1,6 @@
 """`moonfl bench` on few samples: it measures what it reports, whatever the speed."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from moonfl import bench
 from moonfl.cli import main
+from moonfl.engines.base import num_cores
 from moonfl.errors import RunError
 
 ROOT = Path(__file__).parents[1]
@@ -110,19 +110,25 @@ def test_a_plain_loop_that_is_killed_is_reported(
     (tmp_path / "killed.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
     monkeypatch.setattr(bench, "PLAIN_LOOP", tmp_path / "killed.py")
     with pytest.raises(RunError, match="failed: status -9"):
-        bench.plain_seconds(tmp_path, 10, "--augment")
+        bench.plain_seconds(tmp_path, 10, ["--augment"])
 
 
-def test_plain_loop(tmp_path: Path) -> None:
-    script = ROOT / "benchmarks" / "plain_loop.py"
-    words = [
-        sys.executable,
-        str(script),
-        "--data-dir",
-        str(tmp_path),
-        "--samples",
-        "200",
-        "--augment",
+@pytest.mark.parametrize(
+    "options", [["--augment"], ["--party-size", "50", "--parties", "3", "--method", "fedavg"]]
+)
+def test_plain_loop(options: list[str], tmp_path: Path) -> None:
+    assert bench.plain_seconds(tmp_path, 200, options) > 0
+
+
+def test_the_plain_loop_on_many_small_parties(tmp_path: Path) -> None:
+    workers = bench.workers_text(num_cores())
+    rounds = [(f"many small parties, {m}, {workers}: round", 1e-3, "s") for m in ("FedAvg", "MOON")]
+    rows = bench.measure_plain_small_parties(tmp_path, 200, rounds)
+    assert [name for name, _, _ in rows] == [
+        "many small parties, FedAvg, plain loop: round",
+        "many small parties, FedAvg: plain loop / ours",
+        "many small parties, MOON, plain loop: round",
+        "many small parties, MOON: plain loop / ours",
     ]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
-    assert float(done.stdout) > 0
+    values = [value for _, value, _ in rows]
+    assert values[1] == values[0] / 1e-3

@@ -133,6 +133,8 @@ def measure_all(
         round_rows += measure_plain_loop(data_dir, len(data.train.y), round_rows)
     notify(as_text(round_rows))
     small_rows = measure_small_parties(data)
+    if PLAIN_LOOP.exists() and not quick:
+        small_rows += measure_plain_small_parties(data_dir, len(data.train.y), small_rows)
     notify(as_text(small_rows))
     if not PLAIN_LOOP.exists():
         notify("no comparison with a plain PyTorch loop: benchmarks/plain_loop.py is not installed")
@@ -434,8 +436,7 @@ def measure_small_parties(data: Dataset) -> list[Row]:
                 states = States(folder=Path(folder))
                 seconds[workers] = round_seconds(exp, task, workers, repeats=5, states=states)
             per_party = workers * seconds[workers] / exp.parties_per_round()
-            number = "one worker" if workers == 1 else f"{workers} workers"
-            name = f"many small parties, {method}, {number}"
+            name = f"many small parties, {method}, {workers_text(workers)}"
             table.append((f"{name}: round", seconds[workers], "s"))
             table.append((f"{name}: overhead per party", 1e3 * (per_party - step), "ms"))
         speedup = seconds[1] / seconds[num_cores()]
@@ -475,16 +476,36 @@ def measure_plain_loop(data_dir: Path, samples: int, rounds: list[Row]) -> list[
         ("--augment", "with augmentation", "MOON round"),
         ("--no-augment", "without augmentation", "MOON round without augmentation"),
     ):
-        seconds = plain_seconds(data_dir, samples, option)
+        seconds = plain_seconds(data_dir, samples, [option])
         table.append((f"MOON round of a plain loop {kind}", seconds, "s"))
         table.append((f"plain loop / ours, {kind}", seconds / ours[name], "x"))
     return table
 
 
-def plain_seconds(data_dir: Path, samples: int, option: str) -> float:
+def measure_plain_small_parties(data_dir: Path, samples: int, rounds: list[Row]) -> list[Row]:
+    """Time rounds of many small parties of a plain PyTorch loop, which keeps states in memory."""
+    ours = {name: value for name, value, _ in rounds}
+    per_round = str(min(SMALL_PARTIES_PER_ROUND, samples // SMALL_PARTY))
+    table: list[Row] = []
+    for method in ("FedAvg", "MOON"):
+        options = ["--party-size", str(SMALL_PARTY), "--parties", per_round]
+        seconds = plain_seconds(data_dir, samples, [*options, "--method", method.lower()])
+        name = f"many small parties, {method}"
+        table.append((f"{name}, plain loop: round", seconds, "s"))
+        fastest = ours[f"{name}, {workers_text(num_cores())}: round"]
+        table.append((f"{name}: plain loop / ours", seconds / fastest, "x"))
+    return table
+
+
+def workers_text(number: int) -> str:
+    """Return the number of workers in words."""
+    return "one worker" if number == 1 else f"{number} workers"
+
+
+def plain_seconds(data_dir: Path, samples: int, options: list[str]) -> float:
     """Run the plain loop in its own process and return the seconds that it prints."""
     command = [sys.executable, str(PLAIN_LOOP)]
-    command += ["--data-dir", str(data_dir), "--samples", str(samples), option]
+    command += ["--data-dir", str(data_dir), "--samples", str(samples), *options]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
