@@ -23,7 +23,7 @@ from moonfl.federation import aggregate, init_server, run
 from moonfl.kernels.library import library
 from moonfl.local import Workbench, local_update, outputs_of
 from moonfl.models.base import Model
-from moonfl.seeds import rng
+from moonfl.seeds import restored, rng, seed_generators, seeded
 from moonfl.task import Task
 from moonfl.types import Output
 
@@ -290,6 +290,38 @@ def test_models_with_attributes_and_random_numbers_are_reproducible() -> None:
         assert random_states() == before
     assert same(servers[0], servers[1])
     assert metrics[0] == metrics[1]
+
+
+def test_the_global_generators_are_restored_after_an_error() -> None:
+    """The engine restores them; a party may end in the middle of its training."""
+    exp = with_algorithm(TINY, "fedavg")
+    task = gaussians()
+    engine = Embedded(exp, replace(task, build=lambda: Failing(6, 8)))
+    server = init_server(exp, engine.task)
+    before = random_states()
+    with pytest.raises(ArithmeticError):
+        engine.train(server, [0], 0)
+    assert random_states() == before
+    with restored():
+        seed_generators(0, "model", 1, 2)
+        first = random_states()
+        with seeded(0, "model"):
+            assert random_states() != first
+        assert random_states() == first
+        random.random()
+        seed_generators(0, "model", 1, 2)
+        assert random_states() == first
+    assert random_states() == before
+
+
+class Failing(nn.Linear):
+    """A layer that draws random numbers and then fails."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch.rand(1)
+        np.random.rand()
+        random.random()
+        raise ArithmeticError
 
 
 class EndsTraining(nn.Module):

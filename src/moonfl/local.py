@@ -123,7 +123,8 @@ def local_update(
 ) -> tuple[Update, State]:
     """Run PartyLocalTraining(i, w^t) of Algorithm 1: return what party i sends and what it stores.
 
-    `state` is what the party stored when it last took part, None before its first round.
+    `state` is what the party stored when it last took part, None before its first round. The global
+    generators are seeded and not restored: where others use them, call it inside `seeds.restored`.
     """
     workbench.clear()
     clock = time.perf_counter()
@@ -131,48 +132,48 @@ def local_update(
     data = task.parties[party]
     options = exp.step_options(t)
     # for models and methods that use random numbers, such as dropout
-    with seeds.seeded(exp.seed, "model", t, party):
-        personal = task.personal_part(state, exp.seed)
-        if state is None:
-            state = exp.algorithm.init_party(server.params)
-        elif task.personal:
-            state = method_state(state)
-        if task.batch_norm and len(data.y) == 1:
-            return untrained_update(exp, server, party), party_state(state, personal)
-        view = Party(
-            id=party,
-            state=state,
-            global_params=server.params,
-            global_buffers=server.buffers,
-            shared=server.shared,
-            lr=options.lr,
-            momentum=options.momentum,
-            supervised=task.supervised,
-            frozen=frozen_factory(exp, task, workbench, data),
-            class_counts=task.objective.counts(data.y, len(task.classes)),
-            outputs=functools.partial(outputs_of, exp, task, workbench, data),
-            personal=personal,
-        )
-        replica = workbench.replica(view.global_model)
-        buffers_before = {name: view.global_model[name] for name in replica.buffers()}
-        phases = phases_of(exp, on_device(view, torch.device(exp.device)))
-        steps, loss, own_models = 0, 0.0, {}
-        for phase in phases:
-            if phase.model:
-                own_models[phase.model] = train_own(exp, task, workbench, phase, party=party, t=t)
-                continue
-            phase_steps, phase_loss = _train(exp, task, replica, phase, party=party, t=t)
-            if trains_shared(phase, view):
-                steps, loss = steps + phase_steps, phase_loss
-        view = replace(view, state={**state, **own_models})
-        params = tree.copy(replica.params())
-        buffers = tree.copy(replica.buffers())
-        check_buffers(buffers_before, buffers)
-        check_finite(exp, params, party, t)
-        trained = {**params, **buffers}
-        state, extra = exp.algorithm.finish(view, trained, steps)
-        check_state("store", state)
-        check_state("send", extra)
+    seeds.seed_generators(exp.seed, "model", t, party)
+    personal = task.personal_part(state, exp.seed)
+    if state is None:
+        state = exp.algorithm.init_party(server.params)
+    elif task.personal:
+        state = method_state(state)
+    if task.batch_norm and len(data.y) == 1:
+        return untrained_update(exp, server, party), party_state(state, personal)
+    view = Party(
+        id=party,
+        state=state,
+        global_params=server.params,
+        global_buffers=server.buffers,
+        shared=server.shared,
+        lr=options.lr,
+        momentum=options.momentum,
+        supervised=task.supervised,
+        frozen=frozen_factory(exp, task, workbench, data),
+        class_counts=task.objective.counts(data.y, len(task.classes)),
+        outputs=functools.partial(outputs_of, exp, task, workbench, data),
+        personal=personal,
+    )
+    replica = workbench.replica(view.global_model)
+    buffers_before = {name: view.global_model[name] for name in replica.buffers()}
+    phases = phases_of(exp, on_device(view, torch.device(exp.device)))
+    steps, loss, own_models = 0, 0.0, {}
+    for phase in phases:
+        if phase.model:
+            own_models[phase.model] = train_own(exp, task, workbench, phase, party=party, t=t)
+            continue
+        phase_steps, phase_loss = _train(exp, task, replica, phase, party=party, t=t)
+        if trains_shared(phase, view):
+            steps, loss = steps + phase_steps, phase_loss
+    view = replace(view, state={**state, **own_models})
+    params = tree.copy(replica.params())
+    buffers = tree.copy(replica.buffers())
+    check_buffers(buffers_before, buffers)
+    check_finite(exp, params, party, t)
+    trained = {**params, **buffers}
+    state, extra = exp.algorithm.finish(view, trained, steps)
+    check_state("store", state)
+    check_state("send", extra)
     metrics = {
         "loss": loss,
         "drift": tree.distance(server.params, params),

@@ -5,7 +5,7 @@ from ..local import Workbench, local_update
 from ..metrics import Score
 from ..party_models import evaluate_party, own_tensors, score_party_models
 from ..runs.states import States
-from ..seeds import one_thread
+from ..seeds import one_thread, restored
 from ..task import Task
 from ..types import Server, Update
 
@@ -25,7 +25,7 @@ class Embedded:
         self.states.clear_updates()
         for i in parties:
             state = self.states.load(i, before=t)
-            with one_thread():
+            with one_thread(), restored():
                 update, new_state = local_update(
                     self.exp, self.task, self.bench, server, state=state, party=i, t=t
                 )

@@ -29,7 +29,7 @@ from ..personal import GLOBAL, LABEL
 from ..runs import schema
 from ..runs.directory import versions
 from ..runs.site_states import SiteStates
-from ..seeds import one_thread
+from ..seeds import one_thread, restored
 from ..task import FederatedData, Task, build_task, hash_examples
 from ..types import Server
 from .columns import describe_columns
@@ -160,7 +160,7 @@ def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     states = site.states(request.run)
     state = states.load(site.party, request.accepted)
     workbench = Workbench(site.task.build)
-    with one_thread():
+    with one_thread(), restored():
         update, new_state = local_update(
             exp,
             site.task,
