@@ -166,7 +166,7 @@ class Experiment:
     )
     model: str | None = setting(
         None,
-        "encoder: mlp, simple-cnn, resnet18, resnet50, cnn1d, or a custom one as "
+        "encoder: mlp, simple-cnn, wide-cnn, resnet18, resnet50, cnn1d, or a custom one as "
         "package.module:name; none: the default of the dataset",
     )
     head: bool = setting(True, "whether the network has a projection head")

@@ -578,6 +578,7 @@ def test_wrong_input_gets_a_clear_message(change: dict[str, Any], message: str) 
 SHAPES: dict[str, tuple[tuple[int, ...], type]] = {
     "mlp": ((5,), np.float32),
     "simple-cnn": ((3, 16, 16), np.uint8),
+    "wide-cnn": ((3, 16, 16), np.uint8),
     "resnet18": ((3, 8, 8), np.uint8),
     "resnet50": ((3, 8, 8), np.uint8),
     "cnn1d": ((3, 24), np.float64),

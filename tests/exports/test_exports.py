@@ -35,6 +35,7 @@ QUICK = Experiment(rounds=2, epochs=1, parties=3, out_dim=16)
 SHAPES = {
     "mlp": (6,),
     "simple-cnn": (3, 16, 16),
+    "wide-cnn": (3, 16, 16),
     "resnet18": (3, 16, 16),
     "cnn1d": (2, 20),
     "test_exports:custom": (6,),
@@ -188,7 +189,9 @@ def test_both_files_and_the_result_give_the_outputs_of_the_run(
     if head:
         assert dimension == 16
     else:
-        assert dimension == {"simple-cnn": 84, "resnet18": 512}.get(model, dimension)
+        assert dimension == {"simple-cnn": 84, "wide-cnn": 128, "resnet18": 512}.get(
+            model, dimension
+        )
 
 
 def test_torch_alone_loads_the_program(

@@ -188,6 +188,7 @@ MODELS = [
     ("simple-cnn", (3, 20, 16), True),
     ("simple-cnn", (1, 16, 16), False),
     ("simple-cnn", (1, 28, 28), False),
+    ("wide-cnn", (3, 20, 16), True),
     ("mlp", (1, 3, 5), True),
 ]
 

@@ -11,6 +11,7 @@ from moonfl.models.encoders import ENCODERS, build_model
 SHAPES = {
     "mlp": (1, 8, 8),
     "simple-cnn": (3, 32, 32),
+    "wide-cnn": (3, 32, 32),
     "resnet18": (3, 32, 32),
     "resnet50": (3, 32, 32),
     "cnn1d": (3, 32),
@@ -28,6 +29,15 @@ def test_cnn_has_92626_parameters() -> None:
     + 2,570 (output).
     """
     assert parameters(build_model("simple-cnn", (3, 32, 32), 10, head=True, out_dim=256)) == 92_626
+
+
+def test_wide_cnn_has_304106_parameters() -> None:
+    """Compare with the sum over the layers.
+
+    1,216 + 12,832 (convolutions) + 205,056 + 32,896 (256 and 128 units) + 16,512 + 33,024 (head)
+    + 2,570 (output).
+    """
+    assert parameters(build_model("wide-cnn", (3, 32, 32), 10, head=True, out_dim=256)) == 304_106
 
 
 @pytest.mark.parametrize(("name", "encoder"), [("resnet18", 11_168_832), ("resnet50", 23_500_352)])
@@ -66,7 +76,7 @@ def test_resnet_keeps_the_resolution_of_its_stem() -> None:
     assert stem(torch.zeros(1, 3, 32, 32)).shape == (1, 64, 32, 32)
 
 
-@pytest.mark.parametrize("name", ["simple-cnn", "resnet18", "cnn1d"])
+@pytest.mark.parametrize("name", ["simple-cnn", "wide-cnn", "resnet18", "cnn1d"])
 def test_misfit_of_data_and_model_is_named(name: str) -> None:
     with pytest.raises(InputError, match=name):
         build_model(name, (6,), 10, True, 256)

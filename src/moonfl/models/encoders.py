@@ -13,7 +13,7 @@ from .base import Model, Rescale, Standardise, Whole, probe
 from .mlp import mlp
 from .resnet import resnet18, resnet50
 from .signals import cnn1d
-from .simple_cnn import simple_cnn
+from .simple_cnn import simple_cnn, wide_cnn
 
 Encoder = Callable[[tuple[int, ...]], nn.Module]  # shape of a sample -> module returning [B, F]
 ModelSource = nn.Module | Callable[..., nn.Module] | str  # a module, a function, or a name
@@ -21,6 +21,7 @@ ModelSource = nn.Module | Callable[..., nn.Module] | str  # a module, a function
 ENCODERS: dict[str, Encoder] = {
     "mlp": mlp,
     "simple-cnn": simple_cnn,
+    "wide-cnn": wide_cnn,
     "resnet18": resnet18,
     "resnet50": resnet50,
     "cnn1d": cnn1d,

@@ -1,4 +1,4 @@
-"""The CNN of the paper's CIFAR-10 experiments (Sec. 4.1)."""
+"""The CNN of the paper's CIFAR-10 experiments (Sec. 4.1), and a wider one of the same shape."""
 
 from torch import nn
 
@@ -7,23 +7,35 @@ from ..kernels.convpool import ConvReluPool
 
 
 def simple_cnn(shape: tuple[int, ...]) -> nn.Module:
-    """Return two 5x5 convolutions with 2x2 max-pooling and two linear layers, all with ReLU.
+    """Return the paper's CNN: 6 and 16 channels, then 120 and 84 units."""
+    return cnn("simple-cnn", shape, channels=(6, 16), units=(120, 84))
 
-    The convolutions have 6 and 16 channels, the linear layers 120 and 84 units.
+
+def wide_cnn(shape: tuple[int, ...]) -> nn.Module:
+    """Return a CNN with 16 and 32 channels, then 256 and 128 units.
+
+    A step takes about three times as long as with the paper's CNN.
     """
-    channels, *sides = shape
+    return cnn("wide-cnn", shape, channels=(16, 32), units=(256, 128))
+
+
+def cnn(
+    name: str, shape: tuple[int, ...], *, channels: tuple[int, int], units: tuple[int, int]
+) -> nn.Module:
+    """Return two 5x5 convolutions with 2x2 max-pooling and two linear layers, all with ReLU."""
+    inputs, *sides = shape
     if len(sides) != 2 or min(sides) < 16:
         raise InputError(
-            f"model simple-cnn needs images of at least 16x16, the data have shape {shape}; "
+            f"model {name} needs images of at least 16x16, the data have shape {shape}; "
             "try model=mlp"
         )
     height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
     return nn.Sequential(
-        ConvReluPool(channels, 6, 5),
-        ConvReluPool(6, 16, 5, flat=True),
+        ConvReluPool(inputs, channels[0], 5),
+        ConvReluPool(channels[0], channels[1], 5, flat=True),
         nn.Flatten(),
-        nn.Linear(16 * height * width, 120),
+        nn.Linear(channels[1] * height * width, units[0]),
         nn.ReLU(),
-        nn.Linear(120, 84),
+        nn.Linear(units[0], units[1]),
         nn.ReLU(),
     )
