@@ -5,7 +5,7 @@ paper has for CIFAR-10. Accuracies therefore cannot be compared with the paper's
 the methods and their leads over FedAvg can.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from comparisons import comparison_table
 from moonfl.report.curves import accuracy_curves
@@ -19,48 +19,75 @@ from result_tables import FIRST_PLOTTED
 from stored_runs import runs_of
 
 DATASET = "cifar100"
-MODEL = "simple-cnn"
-TITLES = {
-    "table1": "10 parties, beta 0.5, 100 rounds",
-    "mu": "MOON by mu",
-    "scalability": "100 parties, 20 per round",
-    "heterogeneity": "By beta, 10 parties, 100 rounds",
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A table of the paper that is repeated with another network."""
+
+    target: str
+    title: str
+    model: str = "simple-cnn"
+    network: str = "CNN"  # in the head of the table
+    rounds: int | None = None  # None: as in the paper
+
+
+COMPARISONS = {
+    "table1": Comparison("table1", "10 parties, beta 0.5, 100 rounds"),
+    "mu": Comparison("mu", "MOON by mu"),
+    "scalability": Comparison("scalability", "100 parties, 20 per round, the paper's CNN"),
+    "scalability-wide": Comparison(
+        "scalability",
+        "100 parties, 20 per round, wide-cnn",
+        model="wide-cnn",
+        network="wide-cnn",
+        rounds=250,
+    ),
+    "heterogeneity": Comparison("heterogeneity", "By beta, 10 parties, 100 rounds"),
 }
+PICTURES = {"curves": "table1", "many-parties": "scalability", "wide": "scalability-wide"}
 
 
-def entries_and_runs(target: str, stored: dict[str, Run]) -> tuple[list[Entry], tables.Runs]:
-    """Return the entries of a target with our model that have a stored run, and these runs."""
+def entries_and_runs(name: str, stored: dict[str, Run]) -> tuple[list[Entry], tables.Runs]:
+    """Return the entries of a comparison that have a stored run, and these runs."""
+    comparison = COMPARISONS[name]
     entries = []
-    for entry in TARGETS[target].entries(DATASET):
-        trials = {label: replace(exp, model=MODEL) for label, exp in entry.trials.items()}
-        entries.append(replace(entry, trials=trials))
+    for entry in TARGETS[comparison.target].entries(DATASET):
+        trials = {}
+        for label, exp in entry.trials.items():
+            rounds = comparison.rounds if exp.algorithm.federated else None
+            trials[label] = replace(exp, model=comparison.model, rounds=rounds or exp.rounds)
+        if comparison.rounds is None or entry.at_round == comparison.rounds:
+            entries.append(replace(entry, trials=trials))
     runs = runs_of(entries, stored)
     return [entry for entry in entries if any(e in runs for e in entry.trials.values())], runs
 
 
-def comparison(target: str, stored: dict[str, Run]) -> Table:
+def table(name: str, stored: dict[str, Run]) -> Table:
     """Return the paper's accuracies and leads over FedAvg next to ours."""
-    entries, runs = entries_and_runs(target, stored)
+    comparison = COMPARISONS[name]
+    entries, runs = entries_and_runs(name, stored)
     return comparison_table(
-        target,
-        TITLES[target],
+        name,
+        comparison.title,
         entries,
         runs,
         published="paper (ResNet-50)",
-        ours="ours (CNN)",
+        ours=f"ours ({comparison.network})",
     )
 
 
 def pictures(stored: dict[str, Run]) -> dict[str, Picture]:
     """Return the pictures of the page by name."""
     drawn = {}
-    for name, target in (("curves", "table1"), ("many-parties", "scalability")):
-        entries, runs = entries_and_runs(target, stored)
+    for name, comparison in PICTURES.items():
+        entries, runs = entries_and_runs(comparison, stored)
         federated = [e for e in entries if e.trials[""].algorithm.federated]
         selected = {exp: runs[exp] for entry in federated for exp in entry.trials.values()}
         groups, _ = group_runs([run for by_seed in selected.values() for run in by_seed.values()])
         if groups:
-            subtitle = f"CIFAR-100, the paper's CNN, from round {FIRST_PLOTTED} on"
+            network = COMPARISONS[comparison].network
+            subtitle = f"CIFAR-100, {network}, from round {FIRST_PLOTTED} on"
             stem = f"results-cifar100-{name}"
             drawn[name] = accuracy_curves(stem, groups, subtitle, FIRST_PLOTTED)
     return drawn

@@ -83,7 +83,7 @@ def cifar10_tables(stored: Stored) -> dict[str, Callable[[], Table]]:
 def cifar100_page_tables(runs: dict[str, Run]) -> dict[str, Callable[[], Table]]:
     """Return the functions that build the tables of the CIFAR-100 page, by name."""
     functions: dict[str, Callable[[], Table]] = {
-        name: partial(cifar100_tables.comparison, name, runs) for name in cifar100_tables.TITLES
+        name: partial(cifar100_tables.table, name, runs) for name in cifar100_tables.COMPARISONS
     }
     functions["runs"] = partial(result_tables.all_runs, runs)
     return functions

@@ -2,8 +2,8 @@
 
 results/cifar10.md is a template, and so is results/cifar100.md. A placeholder such as
 `{{accuracy(moon mu=1)}}` calls the method of NoteValues with that name; the arguments are separated
-by commas. A run is named by its command without `moonfl run`, the dataset and `model=`, a method
-that was run with several seeds by its preset.
+by commas. A run is named by its command without `moonfl run`, the dataset and `model=simple-cnn`, a
+method that was run with several seeds by its preset.
 """
 
 import re
@@ -75,7 +75,7 @@ class Curves:
         for run in stored.values():
             exp = experiment_of(run)
             words = command(exp).removeprefix(f"moonfl run {exp.dataset}-").split()
-            name = " ".join(word for word in words if not word.startswith("model="))
+            name = " ".join(word for word in words if word != "model=simple-cnn")
             self.by_command[name] = run
 
     def run_accuracies(self, run: str) -> Floats:
