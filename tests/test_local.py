@@ -2,7 +2,7 @@
 
 import random
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,20 +13,19 @@ from torch import Tensor, nn
 from helpers.equality import same
 from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algorithm
 from moonfl import tree
-from moonfl.algorithms import ALGORITHMS, MOON, Algorithm, FedAvg, FedNTD
+from moonfl.algorithms import ALGORITHMS, FedAvg
 from moonfl.data.base import Examples
 from moonfl.data.loader import batches
 from moonfl.engines.base import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import RunError
-from moonfl.experiment import Experiment
 from moonfl.federation import aggregate, init_server, run
 from moonfl.kernels.library import library
-from moonfl.local import FirstPass, Workbench, local_update, outputs_of
+from moonfl.local import Workbench, local_update, outputs_of
 from moonfl.models.base import Model
 from moonfl.seeds import restored, rng, seed_generators, seeded
 from moonfl.task import Task
-from moonfl.types import Batch, Loss, Output, Party, State
+from moonfl.types import Output
 
 SIZES = (1, 10, 63, 64, 65)
 
@@ -373,122 +372,6 @@ def test_replicas_change_between_training_and_evaluation() -> None:
     for training in (False, False, True, True, False):
         replica.set_training(training)
         assert all(module.training is training for module in replica.module.modules())
-
-
-@torch.no_grad()
-def change_weights(model: nn.Module, batch: Batch) -> None:
-    for param in model.parameters():
-        param.data.mul_(1.01)  # torch does not count changes of `data`
-
-
-def change_batch(model: nn.Module, batch: Batch) -> None:
-    batch.x.mul_(0.9)
-
-
-def add_hook(model: nn.Module, batch: Batch) -> None:
-    """Add a hook, so that torch computes the passes of this model."""
-    assert isinstance(model, Model)
-    model.output.register_forward_hook(lambda *call: None)
-
-
-CHANGES = {f.__name__: f for f in (change_weights, change_batch, add_hook)}
-
-
-@dataclass(frozen=True)
-class Compares(FedAvg):
-    """A method that compares the model with the global one, in a way that depends on every bit."""
-
-    before: str = "nothing"  # what it changes before the first pass of the model
-    between: str = "nothing"  # what it changes before another pass on the same batch
-
-    def local_loss(self, party: Party) -> Loss:
-        glob = party.frozen(party.global_model)
-        changes = {"before": self.before, "between": self.between}
-
-        def change(when: str, model: nn.Module, batch: Batch) -> None:
-            name = changes.pop(when, "nothing")
-            if name != "nothing":
-                CHANGES[name](model, batch)
-
-        def loss(model: nn.Module, batch: Batch) -> Tensor:
-            change("before", model, batch)
-            z, logits = model(batch.x)
-            if "between" in changes:
-                change("between", model, batch)
-                z, logits = model(batch.x)
-            frozen = glob(batch.x, batch.rows)
-            assert not frozen.z.requires_grad
-            assert frozen.z.data_ptr() != z.data_ptr()
-            term = (z - 3 * frozen.z).square().sum() + (logits - 2 * frozen.logits).square().sum()
-            return party.supervised(logits, batch) + 0.01 * term
-
-        return loss
-
-
-@pytest.mark.parametrize("batch_norm", [False, True])
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        Compares(),
-        Compares(before="change_weights"),
-        Compares(between="change_weights"),
-        Compares(between="change_batch"),
-        Compares(before="add_hook"),
-        FedNTD(),
-        MOON() + FedNTD(),
-    ],
-)
-def test_a_first_pass_that_is_shared_with_the_frozen_model_changes_no_bit(
-    algorithm: Algorithm, batch_norm: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over several parties and rounds; a reused Workbench never returns a previous model."""
-    exp = replace(TINY, algorithm=algorithm, epochs=1, batch_size=8, parties=3)
-    task = native(gaussians((20, 8, 3), batch_norm))
-    shared = two_rounds(exp, task, Workbench(task.build))
-    monkeypatch.setattr(FirstPass, "take", lambda self, x: None)
-    assert same(two_rounds(exp, task, Workbench(task.build)), shared)
-    monkeypatch.setattr(Workbench, "frozen_copy", lambda bench, _, params: bench.frozen(params))
-    assert same(two_rounds(exp, task, Workbench(task.build)), shared)
-    monkeypatch.undo()
-    assert same(two_rounds(exp, task, None), shared)
-
-
-def two_rounds(exp: Experiment, task: Task, workbench: Workbench | None) -> dict[str, object]:
-    """Return the models and states of all parties; None: each has modules of its own."""
-    server = init_server(exp, task)
-    states: dict[int, State] = {}
-    results: dict[str, object] = {}
-    for t in range(2):
-        updates = []
-        for i in range(exp.parties):
-            bench = workbench or Workbench(task.build)
-            update, states[i] = local_update(
-                exp, task, bench, server, state=states.get(i), party=i, t=t
-            )
-            updates.append(update)
-        for u in updates:
-            loss = u.metrics["loss"]
-            results[f"{t}, {u.party}"] = {"w": u.params, "loss": loss, "state": states[u.party]}
-        server = aggregate(exp, server, updates)
-    return results
-
-
-@pytest.mark.skipif(library() is None, reason="torch computes both passes")
-def test_a_party_with_one_batch_computes_the_global_model_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    passes = []
-    forward = Model.forward
-    monkeypatch.setattr(Model, "forward", lambda self, x: passes.append(x) or forward(self, x))
-    exp = replace(TINY, algorithm=MOON(), epochs=1, batch_size=8, parties=2)
-    task = native(gaussians((8, 20)))
-    server = init_server(exp, task)
-    state = {"prev0": {**tree.mul(server.params, 1.1), **server.buffers}}
-    for party, expected in ((0, 2), (1, 5)):  # the second party has two batches
-        passes.clear()
-        bench = Workbench(task.build)
-        local_update(exp, task, bench, server, state=state, party=party, t=1)
-        assert len(passes) == expected
 
 
 class CreatesBuffer(nn.Linear):

@@ -14,7 +14,6 @@ from .data.base import Examples
 from .data.loader import batches
 from .errors import DivergenceError, RunError
 from .experiment import Experiment
-from .kernels.chain import is_native
 from .models.base import Model
 from .optimizers import take_step
 from .personal import method_state, party_state
@@ -57,38 +56,6 @@ class Replica:
             self.module.train(training)
 
 
-class FirstPass:
-    """The output of a native replica in its first pass after loading.
-
-    A frozen copy of the loaded model would return the same for the same batch, bit by bit. A method
-    that compares both, such as MOON, need not compute it twice.
-    """
-
-    def __init__(self, replica: Replica, params: Params) -> None:
-        self._params = params
-        self._output: Output | None = None
-        self._hook = replica.module.register_forward_hook(self._store)
-
-    @torch.no_grad()
-    def _store(self, module: nn.Module, inputs: tuple[Tensor], output: Output) -> None:
-        """Store a copy of the output, unless the weights or the layers were modified before."""
-        self._hook.remove()
-        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        is_loaded = all(torch.equal(value, self._params[k]) for k, value in tensors.items())
-        if is_loaded and is_native(output.z):
-            self._x = inputs[0]
-            self._version = self._x._version
-            self._output = Output(output.z.clone(), output.logits.clone())
-
-    def take(self, x: Tensor) -> Output | None:
-        """Return the output for this batch once, or None if it is to be computed."""
-        output = self._output
-        if output is None or x is not self._x or x._version != self._version:
-            return None
-        self._output = None
-        return output
-
-
 class Workbench:
     """Modules that are built once and reloaded for every party: loading is faster."""
 
@@ -120,19 +87,6 @@ class Workbench:
         def forward(x: Tensor | Batch, rows: Tensor | None = None) -> Output:
             output: Output = model(x.x if isinstance(x, Batch) else x)
             return output
-
-        return forward
-
-    def frozen_copy(self, replica: Replica, params: Params) -> Frozen:
-        """Return a frozen model with the parameters that a native replica was just loaded with.
-
-        It is loaded when it is first needed. A party with a single batch does not need it.
-        """
-        first = FirstPass(replica, params)
-        load = functools.cache(lambda: self.frozen(params))
-
-        def forward(x: Tensor | Batch, rows: Tensor | None = None) -> Output:
-            return first.take(x.x if isinstance(x, Batch) else x) or load()(x)
 
         return forward
 
@@ -186,8 +140,6 @@ def local_update(
         state = method_state(state)
     if task.batch_norm and len(data.y) == 1:
         return untrained_update(exp, server, party), party_state(state, personal)
-    start = {**server.params, **server.buffers, **personal}
-    replica = workbench.replica(start)
     view = Party(
         id=party,
         state=state,
@@ -197,12 +149,13 @@ def local_update(
         lr=options.lr,
         momentum=options.momentum,
         supervised=task.supervised,
-        frozen=frozen_factory(exp, task, workbench, data, replica=replica, start=start),
+        frozen=frozen_factory(exp, task, workbench, data),
         class_counts=task.objective.counts(data.y, len(task.classes)),
         outputs=functools.partial(outputs_of, exp, task, workbench, data),
         personal=personal,
     )
-    buffers_before = {name: start[name] for name in replica.buffers()}
+    replica = workbench.replica(view.global_model)
+    buffers_before = {name: view.global_model[name] for name in replica.buffers()}
     phases = phases_of(exp, on_device(view, torch.device(exp.device)))
     steps, loss, own_models = 0, 0.0, {}
     for phase in phases:
@@ -294,27 +247,14 @@ def untrained_update(exp: Experiment, server: Server, party: int) -> Update:
 
 
 def frozen_factory(
-    exp: Experiment,
-    task: Task,
-    workbench: Workbench,
-    data: Examples,
-    *,
-    replica: Replica,
-    start: Params,
+    exp: Experiment, task: Task, workbench: Workbench, data: Examples
 ) -> Callable[[Params], Frozen]:
     """Return the function that loads frozen models.
 
-    Their outputs are cached if samples are the same in every epoch. `replica` is the module that is
-    trained, loaded with the parameters `start`.
+    Their outputs are cached if samples are the same in every epoch.
     """
     if exp.epochs == 1 or (exp.augment and task.preparation.augments):
-
-        def frozen(params: Params) -> Frozen:
-            if replica.is_fixed and all(params.get(name) is start[name] for name in start):
-                return workbench.frozen_copy(replica, start)
-            return workbench.frozen(params)
-
-        return frozen
+        return workbench.frozen
     chunks = torch.arange(len(data.y), device=data.y.device).split(exp.batch_size)
 
     def inputs() -> Iterator[Tensor]:

@@ -31,11 +31,6 @@ def run_layer(step: Step, x: Tensor, weight: Tensor, bias: Tensor | None) -> Ten
     return None if outputs is None else outputs[0]
 
 
-def is_native(output: Tensor) -> bool:
-    """Return True if native code computed this tensor and will compute its gradient."""
-    return isinstance(output.grad_fn, _Chain._backward_cls)
-
-
 def _run_plan(plan: Plan, x: Tensor, params: Sequence[Tensor | None]) -> list[Tensor] | None:
     """Return the outputs of a plan, or None if the native code cannot process these tensors."""
     native = library()
