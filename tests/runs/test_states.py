@@ -254,6 +254,27 @@ def test_a_file_with_a_hard_link_is_not_overwritten(tmp_path: Path) -> None:
     assert same(load(backup), state(1))
 
 
+def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
+    """A run directory from somebody else may contain links to anywhere."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("content")
+    with closing(States(folder=folder)) as states:
+        save_rounds(states, range(1))
+        outdated = folder / "party-1-round-0.safetensors"
+        outdated.unlink()
+        outdated.symlink_to(elsewhere)
+        save_rounds(states, range(1, 6))
+        assert not outdated.is_symlink()
+        (folder / "states.jsonl").unlink()
+        (folder / "states.jsonl").symlink_to(elsewhere)
+        states.save(0, 6, state(6))
+        with pytest.raises(RunError, match=r"states.jsonl cannot be written"):
+            states.commit()
+    assert elsewhere.read_text() == "content"
+
+
 def test_a_removed_file_is_not_missed(tmp_path: Path) -> None:
     with closing(States(folder=tmp_path)) as states:
         save_rounds(states, range(3))

@@ -7,6 +7,7 @@
 import contextlib
 import hashlib
 import os
+import stat
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +17,8 @@ from typing import BinaryIO
 from ..errors import RunError
 
 WRITERS = 4  # threads of a BackgroundWriter; concurrent fsyncs share a commit of the file system
-FLUSH: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # of content; macOS has no other
+# Flushes a file without its times, which takes less time; macOS has only fsync.
+FLUSH: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 MAX_WAITING = 2**25  # bytes that a BackgroundWriter holds in memory, unless one file is larger
 
 
@@ -72,8 +74,12 @@ def sync(path: Path, flush: Callable[[int], None] = os.fsync) -> None:
 
 
 def _overwriting(path: Path) -> BinaryIO:
-    """Open a file for writing, without a buffer; its content stays until it is overwritten."""
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), "wb", buffering=0)
+    """Open a file for writing, without a buffer; its content stays until it is overwritten.
+
+    A symbolic link is refused: in a run directory from somebody else it may lead anywhere.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+    return open(os.open(path, flags, 0o666), "wb", buffering=0)
 
 
 def write_all(file: BinaryIO, content: bytes) -> None:
@@ -179,9 +185,13 @@ def _write_complete(path: Path, content: bytes, reuse: Path | None) -> str:
 
 
 def _take_over(path: Path, temporary: Path) -> None:
-    """Rename a file that is to be overwritten, or remove it if it has a second name elsewhere."""
+    """Rename a file that is to be overwritten, or remove it if its content is used elsewhere.
+
+    It is if the file has several names, as in a backup made of hard links, or is a symbolic link.
+    """
     with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_nlink > 1:  # such as a backup made of hard links
-            path.unlink()
-        else:
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
             os.replace(path, temporary)
+        else:
+            path.unlink()
