@@ -116,13 +116,14 @@ def test_a_checkpoint_does_not_depend_on_the_number_of_all_parties(tmp_path: Pat
     numbers = (1_000, 20_000)
     functions = {number: checkpoints(number, tmp_path / str(number)) for number in numbers}
     seconds: dict[int, list[float]] = {number: [] for number in numbers}
-    for _ in range(6):
+    for _ in range(8):
         for number, write in functions.items():
             seconds[number].append(write())
-    assert min(seconds[20_000]) < 1.5 * min(seconds[1_000])
-    sizes = [(tmp_path / str(number) / "round-7.json").stat().st_size for number in numbers]
+    # An index that lists all parties takes ten times as long.
+    assert min(seconds[20_000]) < 3 * min(seconds[1_000])
+    sizes = [(tmp_path / str(number) / "round-9.json").stat().st_size for number in numbers]
     assert abs(sizes[0] - sizes[1]) < 10
     saved = checkpoint.read(tmp_path / "20000", TINY)
     assert saved is not None
     assert len(saved.parties) == 20_000
-    assert saved.parties[99].round == 7
+    assert saved.parties[99].round == 9
