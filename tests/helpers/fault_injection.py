@@ -9,7 +9,9 @@ A command that is killed runs in a fork, so that torch is imported only once. Th
 number of writes of each command.
 """
 
+import contextlib
 import ctypes
+import functools
 import json
 import os
 import shutil
@@ -41,6 +43,7 @@ EXPERIMENT = Experiment(
     validation=0.2,
 )
 SHORT = replace(EXPERIMENT, rounds=2)
+LONG = replace(EXPERIMENT, rounds=6)  # overwrites files of outdated states in round 6
 OTHER = replace(EXPERIMENT, seed=1)
 DATA = gaussians((40, 30, 33, 20))  # larger data would not add other kinds of writes
 TASK = replace(DATA, parties=DATA.parties[:3], classes=("a", "b", "c"), validation=DATA.parties[3])
@@ -61,6 +64,7 @@ COMMANDS = {
         "other", lambda out: moonfl.run(SHORT, out, force=True, workers=1, task=TASK)
     ),
     "resume": Command("incomplete", lambda out: moonfl.resume(out, workers=1, task=TASK)),
+    "resume and reuse files": Command("long", lambda out: moonfl.resume(out, workers=1, task=TASK)),
     "resume --previous": Command(
         "damaged", lambda out: moonfl.resume(out, previous=True, workers=1, task=TASK)
     ),
@@ -72,21 +76,22 @@ class StopError(Exception):
 
 
 def make_directories(folder: Path) -> None:
-    """Write three run directories that commands start from.
+    """Write four run directories that commands start from.
 
     "other" is a finished run of another experiment. "incomplete" was killed while it wrote the
-    record of round 3. The newest checkpoint of "damaged" is damaged.
+    record of round 3. The newest checkpoint of "damaged" is damaged. "long" ended after round 4.
     """
 
-    def stop(record: RoundRecord) -> None:
-        if record.round == 2:
+    def stop(rounds: int, record: RoundRecord) -> None:
+        if record.round == rounds:
             raise StopError
 
     moonfl.run(OTHER, folder / "other", workers=1, task=TASK)
-    try:
-        moonfl.run(EXPERIMENT, folder / "incomplete", workers=1, task=TASK, watch=stop)
-    except StopError:
-        shutil.copytree(folder / "incomplete", folder / "damaged")
+    for name, exp, rounds in (("incomplete", EXPERIMENT, 2), ("long", LONG, 4)):
+        with contextlib.suppress(StopError):
+            watch = functools.partial(stop, rounds)
+            moonfl.run(exp, folder / name, workers=1, task=TASK, watch=watch)
+    shutil.copytree(folder / "incomplete", folder / "damaged")
     with open(folder / "incomplete" / "rounds.jsonl", "a") as file:
         file.write('{"round": 3, "accu')
     server = folder / "damaged" / "checkpoint" / "server-2.safetensors"
@@ -194,7 +199,8 @@ def main() -> None:
     full = sys.argv[3] == "full"
     torch.set_num_threads(1)
     analysis.POINTS = 3  # too few for a t-SNE, which is slow
-    expected = {exp: moonfl.run(exp, workers=1, task=TASK) for exp in (EXPERIMENT, SHORT, OTHER)}
+    experiments = (EXPERIMENT, SHORT, LONG, OTHER)
+    expected = {exp: moonfl.run(exp, workers=1, task=TASK) for exp in experiments}
     make_directories(folder)
     writes = {name: inject_faults(name, folder, library, full, expected) for name in COMMANDS}
     print(json.dumps(writes))

@@ -115,6 +115,7 @@ def test_an_interruption_at_every_write_fsync_and_rename(fault: str, tmp_path: P
         "run --force",
         "resume",
         "resume --previous",
+        "resume and reuse files",
     }
     assert min(writes.values()) > 20
     assert writes["run"] > 40
@@ -226,6 +227,11 @@ def change_log(folder: Path) -> str:
     return "states.jsonl is damaged: its content is not what the run wrote"
 
 
+def remove_states(folder: Path) -> str:
+    change_json(folder / "round-3.json", states=None)
+    return "round-3.json is damaged (round-3.json: object missing required field states)"
+
+
 def use_newer_format(folder: Path) -> str:
     change_json(folder / "round-3.json", format=99)
     return "format 99; this version of moonfl reads formats 1 to 3"
@@ -250,6 +256,7 @@ def replace_index(folder: Path) -> str:
         remove_party,
         truncate_log,
         change_log,
+        remove_states,
         use_newer_format,
         change_experiment,
         replace_index,

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import stat
 import subprocess
 import sys
 from contextlib import closing
@@ -320,6 +321,51 @@ def test_a_log_continues_after_the_part_that_a_checkpoint_names(tmp_path: Path) 
     newest = read_log(tmp_path, resumed.commit())
     assert (tmp_path / "states.jsonl").stat().st_size > size
     assert [newest[i].round for i in range(3)] == [2, 1, 1]
+
+
+def test_a_log_with_a_hard_link_is_not_overwritten(tmp_path: Path) -> None:
+    """A backup of hard links is resumed while the run that it belongs to has more rounds."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    with closing(States(folder=folder)) as states:
+        save_rounds(states, range(2))
+        earlier = states.commit()
+        save_rounds(states, range(2, 4))
+        newest = states.commit()
+    original = tmp_path / "original"
+    original.mkdir()
+    os.link(folder / "states.jsonl", original / "states.jsonl")
+    with closing(States(folder=folder)) as resumed:
+        resumed.restore(read_log(folder, earlier), earlier.size)
+        save_rounds(resumed, range(2, 3))
+    assert {state.round for state in read_log(original, newest).values()} == {3}
+
+
+def test_a_log_that_is_not_a_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe in a run directory from somebody else would never end."""
+    log = tmp_path / "states.jsonl"
+    os.mknod(log, stat.S_IFSOCK | 0o600)
+    with closing(States(folder=tmp_path)) as states:
+        states.save(0, 0, state(1.0))
+        assert read_log(tmp_path, states.commit())[0].round == 0
+    log.unlink()
+    log.mkdir()
+    with closing(States(folder=tmp_path)) as states:
+        states.save(0, 0, state(1.0))
+        with pytest.raises(RunError, match=r"states.jsonl cannot be written: Is a directory"):
+            states.commit()
+
+
+@pytest.mark.parametrize("name", ["party-0-round-0.safetensors.part", "states.jsonl.part"])
+def test_a_link_under_a_temporary_name_is_not_followed(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("content")
+    (folder / name).symlink_to(elsewhere)
+    with closing(States(folder=folder)) as states:
+        save_rounds(states, range(2))
+    assert elsewhere.read_text() == "content"
 
 
 def test_old_temporary_folders_of_a_killed_site_are_removed(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
+from ..data.locations import check_file
 from ..errors import RunError
 
 WRITERS = 4  # threads of a BackgroundWriter; concurrent fsyncs share a commit of the file system
@@ -41,6 +42,7 @@ def complete(path: Path) -> Iterator[Path]:
     temporary = path.with_name(path.name + ".part")
     try:
         with writing(path):
+            temporary.unlink(missing_ok=True)  # it may be a link that leads anywhere
             yield temporary
             sync(temporary, FLUSH)
             os.replace(temporary, path)
@@ -95,12 +97,17 @@ class Log:
     def __init__(self, path: Path, size: int | None = None) -> None:
         """Continue a file after its first `size` bytes, by default after all of them.
 
-        The next `append` removes the rest.
+        The first `append` replaces the file by a copy of these bytes: under another name, as in a
+        backup made of hard links, the file keeps its content.
         """
         self.path = path
-        content = path.read_bytes()[:size] if path.exists() else b""
+        content = b""
+        if size != 0 and path.exists():
+            check_file(path)
+            content = path.read_bytes()[:size]
         self.size = len(content)
         self._hash = hashlib.sha256(content)
+        self._start: bytes | None = content  # until the first `append`
 
     @property
     def sha256(self) -> str:
@@ -110,6 +117,16 @@ class Log:
     def append(self, text: str) -> None:
         """Append a text and sync it to disk; on an error the file stays as it was."""
         content = text.encode()
+        if self._start is None:
+            self._append(content)
+        else:
+            with atomic(self.path) as temporary:
+                temporary.write_bytes(self._start + content)
+            self._start = None
+        self.size += len(content)
+        self._hash.update(content)
+
+    def _append(self, content: bytes) -> None:
         with writing(self.path), _overwriting(self.path) as file:
             try:
                 file.truncate(self.size)
@@ -119,8 +136,6 @@ class Log:
             except OSError:
                 file.truncate(self.size)
                 raise
-        self.size += len(content)
-        self._hash.update(content)
 
 
 class BackgroundWriter:

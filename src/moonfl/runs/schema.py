@@ -320,6 +320,10 @@ class CheckpointIndex(Versioned):
     chosen: FileEntry | None = None  # server after the round with the best validation accuracy
     files: dict[str, Sha256] | None = None  # of the run directory; see index.py
 
+    def __post_init__(self) -> None:
+        if self.states is None and self.parties is None:
+            raise ValueError("object missing required field states")
+
 
 def encode(record: Record) -> str:
     """Return the JSON of a record on one line. Infinite and undefined numbers are refused."""
