@@ -52,7 +52,7 @@ class States:
         """Create an empty store.
 
         `budget` is the number of bytes that it may use in memory, by default a quarter of the free
-        memory. `folder` is where every state is written; the store removes nothing there.
+        memory. `folder` is where every state is written; see `release` for what is removed there.
         """
         self.budget = free_memory() // 4 if budget is None else budget
         self.folder = folder
@@ -112,7 +112,7 @@ class States:
         return entry
 
     def release(self) -> None:
-        """Free the files of states that neither of the two newest checkpoints needs."""
+        """Overwrite or remove the files that neither of the two newest checkpoints needs."""
         if self._files is not None:
             self._files.release()
 
@@ -177,7 +177,7 @@ class States:
         self._update_bytes = 0
 
     def close(self) -> None:
-        """Remove updates and temporary files. States in the folder of a run stay."""
+        """Remove updates and temporary files. States that a checkpoint needs stay."""
         self.clear_updates()
         if self._files is not None:
             self._files.close()
