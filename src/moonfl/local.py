@@ -51,7 +51,7 @@ class Replica:
         tree.load(self.module, params)
 
     def set_training(self, training: bool) -> None:
-        """Switch to training or evaluation. This visits all layers, so it is skipped if possible."""
+        """Switch to training or evaluation, which visits all layers; skip it if possible."""
         if not self.is_fixed or self.module.training is not training:
             self.module.train(training)
 
