@@ -47,16 +47,21 @@ class StateFiles:
         """Return the file of the state of a party after a round."""
         return self.folder / file_name(party, round)
 
-    def write(self, party: int, round: int, state: State) -> "Future[str] | None":
-        """Begin to write a state; the future is done when it is written. An empty one has none."""
-        sha256 = None
+    def write(self, party: int, round: int, state: State) -> None:
+        """Begin to write a state; an empty one has no file."""
+        hash_value = None
         if state:
             path = self.path(party, round)
-            self._wait_for(party)  # a repeated round may not overtake the first one
+            self.wait_for(party)  # a repeated round may not overtake the first one
             reuse = self._unneeded.pop() if self._unneeded else None
-            sha256 = self._writer.write(path.name, to_bytes(path, state), reuse)
-        self._unlogged[party] = (round, sha256)
-        return sha256
+            hash_value = self._writer.write(path.name, to_bytes(path, state), reuse)
+        self._unlogged[party] = (round, hash_value)
+
+    def wait_for(self, party: int) -> None:
+        """Wait until the newest state of a party is written."""
+        _, hash_value = self._unlogged.get(party, (0, None))
+        if isinstance(hash_value, Future):
+            hash_value.result()
 
     def register(self, party: int, round: int, is_stored: bool) -> None:
         """Record a state that somebody else stored, here as a file or at a Flower site."""
@@ -104,12 +109,6 @@ class StateFiles:
         self._writer.close()
         _remove(self._unneeded)
         self._unneeded = []
-
-    def _wait_for(self, party: int) -> None:
-        """Wait until the state of a party that is not logged yet is written."""
-        _, hash_value = self._unlogged.get(party, (0, None))
-        if isinstance(hash_value, Future):
-            hash_value.result()
 
 
 def file_name(party: int, round: int) -> str:

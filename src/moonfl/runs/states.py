@@ -24,7 +24,6 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +41,6 @@ class Generation(NamedTuple):
     round: int
     state: State | None
     is_stored: bool  # in a file
-    written: "Future[str] | None" = None  # done when the file is written; None if it is
 
 
 class States:
@@ -58,7 +56,6 @@ class States:
         self.folder = folder
         self.used = 0  # bytes of states in memory
         self._generations: dict[int, list[Generation]] = {}  # party -> newest first
-        self._recent: set[int] = set()  # parties whose states may still be being written
         self._update_files: list[Path] = []
         self._update_bytes = 0  # of this round's updates in memory
         self._update_numbers = itertools.count(1)  # so that no file name is used twice
@@ -85,31 +82,22 @@ class States:
         size = num_bytes(state)
         fits = self.used + size <= self.budget
         is_stored = bool(state) and (self._files is not None or not fits)
-        written = None
         if self._files is not None:
-            written = self._files.write(party, round, state)
+            self._files.write(party, round, state)
             self._replace(party, older)
         elif is_stored:
             write(self._path(file_name(party, round)), state)  # need not survive a crash
         if fits:
             self.used += size
         in_memory = state if fits or size == 0 else None
-        newest = Generation(round, in_memory, is_stored, written)
-        self._generations[party] = [newest, *older]
+        self._generations[party] = [Generation(round, in_memory, is_stored), *older]
 
     def commit(self) -> LogEntry | None:
         """Wait until all states are durable, and return what a checkpoint stores of them.
 
         Return None if the store has no folder.
         """
-        if self._files is None:
-            return None
-        entry = self._files.commit()
-        for party in self._recent:
-            newest, *older = self._generations[party]
-            self._generations[party] = [newest._replace(written=None), *older]
-        self._recent.clear()
-        return entry
+        return None if self._files is None else self._files.commit()
 
     def release(self) -> None:
         """Overwrite or remove the files that neither of the two newest checkpoints needs."""
@@ -190,14 +178,13 @@ class States:
             return generation.state
         if not generation.is_stored:
             return {}
-        if generation.written is not None:
-            generation.written.result()
+        if self._files is not None:
+            self._files.wait_for(party)
         return load(self._path(file_name(party, generation.round)))
 
     def _replace(self, party: int, older: list[Generation]) -> None:
         """Report the file of an older state, which only checkpoints need from now on."""
         assert self._files is not None
-        self._recent.add(party)
         for generation in older:
             if generation.is_stored:
                 self._files.replace(party, generation.round)
