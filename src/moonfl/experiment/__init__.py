@@ -1,0 +1,37 @@
+"""Experiment: one frozen, validated description of a run; TOML files and key=value overrides."""
+
+from .checks import CUSTOM_DATA
+from .experiment import CUSTOM_MODEL, HOLDOUT, Experiment
+from .files import (
+    Trust,
+    canonical_toml,
+    code_names,
+    fingerprint,
+    from_dict,
+    from_toml,
+    read_toml,
+    rename_keys,
+    to_dict,
+    to_toml,
+    user_code,
+)
+from .overrides import override
+
+__all__ = [
+    "CUSTOM_DATA",
+    "CUSTOM_MODEL",
+    "HOLDOUT",
+    "Experiment",
+    "Trust",
+    "canonical_toml",
+    "code_names",
+    "fingerprint",
+    "from_dict",
+    "from_toml",
+    "override",
+    "read_toml",
+    "rename_keys",
+    "to_dict",
+    "to_toml",
+    "user_code",
+]

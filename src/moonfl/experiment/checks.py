@@ -1,0 +1,242 @@
+"""Checks of an Experiment: combinations of settings that make no sense are refused."""
+
+import re
+from typing import TYPE_CHECKING
+
+from ..aggregation import AGGREGATIONS
+from ..algorithms import has_own_model, replaces_aggregation
+from ..components import component_name, parts_of
+from ..data.partition import CLASS_PARTITIONS
+from ..data.targets import CLASSIFICATION, REGRESSION
+from ..errors import InputError
+from ..optimizers import Constant
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
+
+CUSTOM_DATA = "given"  # dataset= of a run whose data were passed to moonfl.federate
+READER_SETTINGS = {  # settings of a reader, and the datasets that have it
+    "label": ("csv", "hub"),
+    "ignore": ("csv", "hub"),
+    "impute": ("csv", "hub", CUSTOM_DATA),
+    "encode": ("csv", "hub", CUSTOM_DATA),
+    "categorical": ("csv", "hub", CUSTOM_DATA),
+    "min_category": ("csv", "hub", CUSTOM_DATA),
+    "image_size": ("folder", "hub"),
+    "split": ("emnist",),
+    "subset": ("hub",),
+    "classes": ("csv", "folder", "npz", "hub", CUSTOM_DATA),
+    "holdout_by": ("csv", "npz", "hub", CUSTOM_DATA),
+}
+TASK_DATASETS = ("csv", "npz", "hub", CUSTOM_DATA)  # that may have other targets than classes
+PARTITION_SETTINGS = {  # settings of one kind of partition
+    "classes_per_party": "labels",
+    "shards_per_party": "shards",
+}
+
+
+def check_combinations(exp: "Experiment") -> None:
+    """Refuse combinations of settings that make no sense."""
+    check_method(exp)
+    check_training(exp)
+    check_data(exp)
+    check_task(exp)
+
+
+def check_method(exp: "Experiment") -> None:
+    """Refuse combinations of method settings that make no sense."""
+    name = component_name(exp.algorithm)
+    server = component_name(exp.server)
+    if not exp.algorithm.takes_server_optimizer and server != "average":
+        raise InputError(
+            f"algorithm={name} cannot be combined with server={server}; use server=average"
+        )
+    if (exp.aggregation == "trimmed-mean") != (exp.trim is not None):
+        raise InputError(
+            "aggregation=trimmed-mean and trim=SHARE belong together; set both or neither"
+        )
+    if exp.aggregation == "fednova" and replaces_aggregation(exp.algorithm):
+        raise InputError(
+            f"aggregation=fednova cannot be combined with algorithm={name}, which aggregates "
+            "parameters in its own way; use aggregation=mean"
+        )
+    if exp.patience is not None and exp.validation is None:
+        raise InputError(
+            "patience needs validation samples; set validation=SHARE too, for example 0.1"
+        )
+    check_party_models(exp, name)
+    if exp.algorithm.federated:
+        return
+    if exp.personal is not None:
+        raise InputError(
+            f"algorithm={name} shares nothing, got personal={exp.personal}; remove personal"
+        )
+    if exp.rounds != 1:
+        raise InputError(
+            f"algorithm={name} has a single round, got rounds={exp.rounds}; set rounds=1 and "
+            "choose the length of training with epochs"
+        )
+    if exp.aggregation != "mean" or exp.clip is not None:
+        raise InputError(
+            f"algorithm={name} aggregates nothing; leave aggregation, trim and clip unset"
+        )
+    if exp.sample_fraction != 1:
+        raise InputError(
+            f"algorithm={name} trains every party, "
+            f"got sample_fraction={exp.sample_fraction:g}; set sample_fraction=1"
+        )
+
+
+def check_training(exp: "Experiment") -> None:
+    """Refuse combinations of settings of local training that make no sense."""
+    optimizer = component_name(exp.optimizer)
+    if exp.nesterov and not (exp.optimizer.uses_momentum and exp.momentum > 0):
+        raise InputError(
+            "nesterov=true needs optimizer=sgd and momentum > 0, "
+            f"got optimizer={optimizer} and momentum={exp.momentum:g}"
+        )
+    if not exp.optimizer.uses_momentum and exp.momentum != type(exp).momentum:
+        raise InputError(
+            f"momentum={exp.momentum:g} has no effect with optimizer={optimizer}; remove "
+            "momentum (Adam's is optimizer.beta1), or use optimizer=sgd"
+        )
+    if exp.warmup >= exp.rounds and exp.warmup > 0:
+        raise InputError(
+            f"warmup must be smaller than rounds={exp.rounds}, got {exp.warmup}: the "
+            "learning rate would never reach lr"
+        )
+    if not exp.algorithm.federated and exp.schedule != Constant():
+        raise InputError(
+            f"algorithm={component_name(exp.algorithm)} has a single round, so "
+            f"schedule={component_name(exp.schedule)} has no effect; remove schedule"
+        )
+    exp.learning_rate(exp.rounds - 1)  # the smallest one
+    check_sgd(exp)
+
+
+def check_sgd(exp: "Experiment") -> None:
+    """Refuse another optimizer than plain SGD where the method's formulas assume it."""
+    changes = []
+    if not exp.optimizer.uses_momentum:
+        changes.append(f"optimizer={component_name(exp.optimizer)}")
+    if exp.nesterov:
+        changes.append("nesterov=true")
+    if exp.grad_clip is not None:
+        changes.append(f"grad_clip={exp.grad_clip:g}")
+    reasons = {
+        f"algorithm={component_name(exp.algorithm)}": exp.algorithm.requires_sgd,
+        f"aggregation={exp.aggregation}": AGGREGATIONS[exp.aggregation].requires_sgd,
+    }
+    for key, reason in reasons.items():
+        if changes and reason:
+            raise InputError(
+                f"{key} cannot be combined with {' and '.join(changes)}: {reason}; use "
+                "optimizer=sgd without nesterov and grad_clip, or another method"
+            )
+
+
+def check_party_models(exp: "Experiment", name: str) -> None:
+    """Refuse combinations of settings of the parties' models that make no sense."""
+    if exp.personal is not None:
+        check_pattern("personal", exp.personal)
+    for key, example in exp.algorithm.requires.items():
+        if getattr(exp, key) is None:
+            raise InputError(f"algorithm={name} needs {key}; set it, as in {key}={example}")
+    if has_own_model(exp.algorithm):
+        for key in ("personal", "finetune"):
+            value = getattr(exp, key)
+            if value is not None:
+                raise InputError(
+                    f"algorithm={name} already trains a complete model for each party, got "
+                    f"{key}={value}; remove {key}"
+                )
+    if exp.finetune is not None and not exp.algorithm.federated:
+        raise InputError(
+            f"algorithm={name} has no global model, got finetune={exp.finetune}; "
+            "remove finetune and choose the length of training with epochs"
+        )
+
+
+def check_data(exp: "Experiment") -> None:
+    """Refuse combinations of data settings that make no sense."""
+    if (exp.partition == "column") != (exp.column is not None):
+        raise InputError("partition=column and column=NAME belong together; set both or neither")
+    if exp.holdout_by is not None and exp.holdout_by == exp.column:
+        raise InputError(
+            f"holdout_by={exp.holdout_by} would hold out whole parties, because column is the "
+            "same; use a column that divides the samples of a party, such as the patient"
+        )
+    for key, kind in PARTITION_SETTINGS.items():
+        if getattr(exp, key) is not None and exp.partition != kind:
+            raise InputError(f"{key} belongs to partition={kind}, not to partition={exp.partition}")
+    check_shift(exp)
+    check_table(exp)
+    for key, datasets in READER_SETTINGS.items():
+        is_set = getattr(exp, key) != getattr(type(exp), key)
+        if is_set and exp.dataset not in (*datasets, "sites"):
+            raise InputError(
+                f"{key} belongs to dataset={' or '.join(datasets)}, not to dataset={exp.dataset}"
+            )
+
+
+def check_table(exp: "Experiment") -> None:
+    """Refuse settings of the encoding of tables that make no sense."""
+    for key in ("categorical", "min_category"):
+        if getattr(exp, key) != getattr(type(exp), key) and exp.encode == "refuse":
+            raise InputError(f"{key} belongs to encode=onehot; set both, or remove {key}")
+
+
+def check_task(exp: "Experiment") -> None:
+    """Refuse data, partitions and methods that need classes if the task has none."""
+    if exp.task == CLASSIFICATION:
+        return
+    if exp.dataset not in TASK_DATASETS:
+        reason = "has classes"
+        if exp.dataset == "sites":
+            reason = "supports classification only"
+        raise InputError(
+            f"dataset={exp.dataset} {reason}, got task={exp.task}; use "
+            f"dataset={', '.join(TASK_DATASETS)}, or remove task"
+        )
+    if exp.partition in CLASS_PARTITIONS:
+        raise InputError(
+            f"partition={exp.partition} splits samples by their class, and task={exp.task} "
+            "has none; set column=NAME, or partition=iid or quantity"
+        )
+    if exp.task == REGRESSION and exp.classes is not None:
+        raise InputError("classes=a,b,c belongs to labels, and task=regression has numbers")
+    for part in parts_of(exp.algorithm):
+        reason = getattr(part, "needs_classes", "")
+        if reason:
+            raise InputError(
+                f"algorithm={component_name(part)} needs one class per sample, because it "
+                f"{reason}; task={exp.task} has none: choose another method"
+            )
+
+
+def check_shift(exp: "Experiment") -> None:
+    """Refuse settings of a feature shift that make no sense."""
+    if exp.shift_level is not None and exp.shift is None:
+        raise InputError(
+            "shift_level needs a kind of shift; set shift=noise, rotation or scale too"
+        )
+    if exp.shift == "scale" and exp.shift_level is not None and exp.shift_level >= 1:
+        raise InputError(
+            f"shift_level must be < 1 with shift=scale, got {exp.shift_level:g}: the last "
+            "party's values are multiplied by 1 - shift_level"
+        )
+    if exp.shift is not None and exp.dataset == "sites":
+        raise InputError(
+            f"shift={exp.shift} is for data that moonfl splits; sites have their own data: "
+            "remove shift"
+        )
+
+
+def check_pattern(key: str, pattern: str) -> None:
+    """Check that a setting is a regular expression."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise InputError(
+            f"{key} must be a keyword or a regular expression, got {pattern!r}: {error}"
+        ) from None

@@ -1,0 +1,38 @@
+"""Tasks: the data of the parties, the held-out samples, the model, and how a model is evaluated.
+
+There is one path from data to a Task: read a dataset, partition it, hold samples out, build. `run`
+takes all of it. `moonfl.federate`, a Flower site and the Flower server start with data that are
+already split by party (FederatedData).
+"""
+
+from .build import build_task, make_task, with_party_count
+from .federated_data import (
+    FederatedData,
+    hash_examples,
+    hold_out,
+    make_partition,
+    read,
+    sample_groups,
+    shift_parties,
+    split,
+)
+from .network import in_float32, make_builder
+from .task import EVALUATION_BATCH, Task
+
+__all__ = [
+    "EVALUATION_BATCH",
+    "FederatedData",
+    "Task",
+    "build_task",
+    "hash_examples",
+    "hold_out",
+    "in_float32",
+    "make_builder",
+    "make_partition",
+    "make_task",
+    "read",
+    "sample_groups",
+    "shift_parties",
+    "split",
+    "with_party_count",
+]

@@ -1,0 +1,116 @@
+"""Build the Task of an experiment."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from ..data.base import Dataset, check_names
+from ..data.encoding import Encoding
+from ..data.moments import Moments, compute_moments, mean_and_std
+from ..errors import InputError, first_line
+from ..experiment import Experiment
+from ..models.encoders import ENCODERS, ModelSource
+from ..numerics import standard_settings
+from ..objectives import make_objective
+from ..personal import personal_names
+from .federated_data import (
+    FederatedData,
+    check_fits_float32,
+    encode_table,
+    read,
+    split,
+    with_test_owners,
+)
+from .network import check_model, make_builder, notify_if_not_native
+from .task import Task
+
+
+@standard_settings()
+def make_task(
+    exp: Experiment, data: Dataset | None = None, *, dtype: torch.dtype | None = None
+) -> Task:
+    """Build the task of an experiment: read (unless `data` is passed), split, build.
+
+    `dtype` replaces the type of float samples, for a run that began with another one.
+    """
+    data = data or read(exp)
+    if dtype is not None:
+        data = data.with_dtype(dtype)
+    return build_task(exp, split(exp, data))
+
+
+@standard_settings()
+def build_task(
+    exp: Experiment,
+    data: FederatedData,
+    *,
+    model: ModelSource | None = None,
+    party_moments: Iterable[Moments] | None = None,
+    encoding: Encoding | None = None,
+) -> Task:
+    """Build the task of federated data; `model` replaces the experiment's.
+
+    `party_moments` are the sums for standardisation where the parties' samples are elsewhere, and
+    `encoding` is that of a table whose statistics come from elsewhere.
+    """
+    data = encode_table(exp, data, encoding)
+    encoding = data.preparation.encoding
+    if data.test is None:
+        raise ValueError("hold_out comes before build_task")
+    check_device(exp.device)
+    check_names("a class", data.classes)
+    check_names("a party", data.names)
+    shape = data.preparation.input_shape(tuple(data.train.x.shape[1:]))
+    network = make_builder(exp, shape, data.train.x.dtype, len(data.classes), model)
+    is_factory = exp.model not in ENCODERS and not isinstance(model, nn.Module)
+    check_model(network, is_factory=is_factory)
+    if exp.precision != "float32":
+        notify_if_not_native(network)
+    test, validation = data.test, data.validation
+    if not network.standardises and data.train.x.dtype == torch.float64:
+        check_fits_float32(data)
+        data = replace(data, train=data.train.with_dtype(torch.float32))
+        test = test.with_dtype(torch.float32)
+        validation = validation and validation.with_dtype(torch.float32)
+    train = data.train.to(exp.device)
+    by_number = {i: train.take(torch.from_numpy(part)) for i, part in data.parts.items()}
+    is_complete = list(by_number) == list(range(len(by_number)))  # not so at a site
+    parties = list(by_number.values()) if is_complete else by_number
+    shared = None
+    if network.standardises and encoding is not None:
+        shared = encoding.scales()
+    elif network.standardises:
+        shared = mean_and_std(party_moments or map(compute_moments, by_number.values()), shape)
+    return Task(
+        build=network.build,
+        parties=parties,
+        test=test.to(exp.device),
+        preparation=data.preparation,
+        batch_norm=network.batch_norm,
+        classes=data.classes,
+        partition_note=data.note,
+        names=data.names,
+        test_party=with_test_owners(exp, data).test_party,
+        validation=None if validation is None else validation.to(exp.device),
+        validation_party=data.validation_party,
+        personal=personal_names(exp.personal, network.model),
+        scales=shared,
+        features=data.features,
+        objective=make_objective(exp.task).fit(examples.y for examples in by_number.values()),
+    )
+
+
+def check_device(device: str) -> None:
+    """Check that this machine has the device."""
+    try:
+        torch.ones(1, device=device).item()
+    except Exception as error:  # each backend fails in its own way
+        reason = first_line(error)
+        raise InputError(f"device={device} is not available ({reason}); use device=cpu") from None
+
+
+def with_party_count(exp: Experiment, task: Task) -> Experiment:
+    """Set the number of parties if it was left to the data."""
+    return exp if exp.parties else replace(exp, parties=len(task.parties))
