@@ -17,6 +17,7 @@ COMPONENTS = {
     "server": "the server optimizer, by name; in Python an instance of its class",
     "optimizer": "the local optimizer, by name; in Python an instance of its class",
     "schedule": "the schedule of the learning rate, by name; in Python an instance of its class",
+    "dp": "the privacy mechanism, by name; in Python an instance of its class",
 }
 SHIM = "https://unpkg.com/iframe-worker/shim"  # address in the pages of Material's offline plugin
 COMMANDS_MARK = "<!-- commands -->"

@@ -9,7 +9,7 @@ LAYERS = [
     {"errors", "measures", "numerics", "overview", "registry", "seeds", "settings", "tree", "types"}
     | {"data.locations", "runs.index", "runs.schema"},
     {"kernels"},
-    {"algorithms", "data", "models", "optimizers", "server_optimizers"},
+    {"algorithms", "data", "models", "optimizers", "privacy", "server_optimizers"},
     {
         "aggregation",
         "components",

@@ -401,7 +401,7 @@ def round_seconds(
         server = init_server(exp, task)
         for t in range(1 + repeats):
             start = time.perf_counter()
-            server = aggregate(exp, server, engine.train(server, parties, t))
+            server = aggregate(exp, server, engine.train(server, parties, t), t)
             states.commit()
             states.release()
             seconds = time.perf_counter() - start

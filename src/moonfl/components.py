@@ -1,4 +1,4 @@
-"""The components of an experiment that are values: algorithm, optimizers and schedule.
+"""The components of an experiment that are values: algorithm, optimizers, schedule and privacy.
 
 A component is written as a table: its name and its settings. The name of a composition joins those
 of its parts, `moon+scaffold`, and its table has a table of settings for each part. This module
@@ -12,6 +12,7 @@ from . import settings
 from .algorithms import ALGORITHMS, Algorithm, Composed, compose, part_key
 from .errors import InputError, unknown
 from .optimizers import OPTIMIZERS, SCHEDULES, LocalOptimizer, Schedule
+from .privacy import PRIVACY, Privacy
 from .registry import find, name_of
 from .server_optimizers import SERVERS, ServerOptimizer
 from .settings import default_of
@@ -24,18 +25,21 @@ COMPONENTS: dict[str, dict[str, Any]] = {
     "server": SERVERS,
     "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
+    "dp": PRIVACY,
 }
 BASES: dict[str, type] = {
     "algorithm": Algorithm,
     "server": ServerOptimizer,
     "optimizer": LocalOptimizer,
     "schedule": Schedule,
+    "dp": Privacy,
 }
 EXAMPLES = {
     "algorithm": "MOON()",
     "server": "Average()",
     "optimizer": "moonfl.optimizers.AdamW()",
     "schedule": "moonfl.optimizers.Cosine()",
+    "dp": "moonfl.privacy.ServerNoise(noise=1)",
 }
 PLUS = "+"  # between the parts of a composition
 

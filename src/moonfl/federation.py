@@ -11,6 +11,7 @@ from .aggregation import AGGREGATIONS, aggregation_rule, clip_update
 from .engines import Engine
 from .experiment import Experiment
 from .models.base import STATISTICS
+from .privacy import PrivateRound
 from .runs.rounds import round_record
 from .runs.schema import RoundRecord
 from .runs.stopping import is_finished
@@ -40,7 +41,7 @@ def run(
         clock = time.perf_counter()
         sampled = sample_parties(exp, t)
         updates = engine.train(server, sampled, t)
-        server = aggregate(exp, server, updates)
+        server = aggregate(exp, server, updates, t)
         scores = engine.evaluate(server, t) if exp.is_evaluated(t) else None
         seconds = time.perf_counter() - clock
         record = round_record(t, updates, scores, lr=exp.learning_rate(t), seconds=seconds)
@@ -65,28 +66,37 @@ def init_server(exp: Experiment, task: Task) -> Server:
 
 
 def sample_parties(exp: Experiment, t: int) -> list[int]:
-    """Return the parties of round t in ascending order, from a stream that the seed determines."""
+    """Return the parties of round t in ascending order, from a stream that the seed determines.
+
+    A privacy mechanism may sample in its own way.
+    """
+    if exp.dp.is_private:
+        return exp.dp.sample(exp.parties, exp.sample_fraction, exp.seed, t)
     order = torch.randperm(exp.parties, generator=seeds.rng(exp.seed, "sampling", t))
     return sorted(order[: exp.parties_per_round()].tolist())
 
 
-def aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server:
-    """Return the server after a round: clip, aggregate, then apply the server optimizer.
+def aggregate(exp: Experiment, server: Server, updates: list[Update], t: int) -> Server:
+    """Return the server after round t: clip, aggregate, then apply the server optimizer.
+
+    With differential privacy nothing after `privatise` sees the update of a party.
 
     Sums are taken in the order of the parties, whatever the order of the updates. One thread is
     enough: those of torch would wait actively, on the cores that the workers need.
     """
     with seeds.one_thread():
-        return _aggregate(exp, server, updates)
+        return _aggregate(exp, server, updates, t)
 
 
-def _aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server:
+def _aggregate(exp: Experiment, server: Server, updates: list[Update], t: int) -> Server:
     """Return the server after a round."""
     trained = sorted((u for u in updates if u.num_steps > 0), key=lambda u: u.party)
+    if exp.dp.is_private:
+        trained = exp.dp.privatise(trained, private_round(exp, server, t))
+    elif exp.clip is not None:
+        trained = [clip_update(u, server.params, exp.clip) for u in trained]
     if not trained:
         return server
-    if exp.clip is not None:
-        trained = [clip_update(u, server.params, exp.clip) for u in trained]
     trained = AGGREGATIONS[exp.aggregation].prepare(trained, server.params, exp.momentum)
     mean = aggregation_rule(exp.aggregation, exp.trim)
     aggregated = exp.algorithm.combine(server, trained, exp.parties, mean)
@@ -94,15 +104,31 @@ def _aggregate(exp: Experiment, server: Server, updates: list[Update]) -> Server
     params, optimizer_state = optimizer.step(
         server.params, aggregated.params, server.optimizer_state
     )
-    buffers = {**mean((u.buffers, u.num_samples) for u in trained)}
-    # A mean of equal float64 values may differ from them in the last digit.
-    buffers |= {name: server.buffers[name] for name in STATISTICS if name in buffers}
+    buffers = server.buffers
+    if not exp.dp.is_private:
+        buffers = {**mean((u.buffers, u.num_samples) for u in trained)}
+        # A mean of equal float64 values may differ from them in the last digit.
+        buffers |= {name: server.buffers[name] for name in STATISTICS if name in buffers}
     return Server(
         params={**params},
         buffers=buffers,
         shared=in_memory(aggregated.shared),
         memory=in_memory(aggregated.memory),
         optimizer_state=in_memory(optimizer_state),
+    )
+
+
+def private_round(exp: Experiment, server: Server, t: int) -> PrivateRound:
+    """Return what a privacy mechanism knows about round t before it sees an update."""
+    assert exp.clip is not None  # checked with the other settings
+    return PrivateRound(
+        t=t,
+        seed=exp.seed,
+        parties=exp.parties,
+        rate=exp.sample_fraction,
+        clip=exp.clip,
+        params=server.params,
+        extra=exp.algorithm.extra_like(server.params, 1, exp.momentum),
     )
 
 

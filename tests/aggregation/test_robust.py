@@ -235,10 +235,10 @@ def test_the_size_of_an_attack_does_not_affect_robust_aggregation(
         [*updates[:4], attack_update(updates[4], ATTACKS[attack], size)] for size in (1e6, 1e8)
     )
     exp = replace(plain, **RULES[rule])
-    assert same(aggregate(exp, server, large), aggregate(exp, server, larger))
-    honest = aggregate(plain, server, updates[:4]).params
-    hostile = aggregate(plain, server, large).params
-    worse = aggregate(plain, server, larger).params
+    assert same(aggregate(exp, server, large, t=0), aggregate(exp, server, larger, t=0))
+    honest = aggregate(plain, server, updates[:4], t=0).params
+    hostile = aggregate(plain, server, large, t=0).params
+    worse = aggregate(plain, server, larger, t=0).params
     if algorithm == "qfedavg":
         step = tree.norm(tree.sub(honest, server.params))
         assert tree.norm(tree.sub(hostile, server.params)) < 0.1 * step
@@ -253,7 +253,9 @@ def test_the_aggregated_model_is_within_the_range_of_the_honest_models(
 ) -> None:
     exp = replace(FIVE, algorithm=FedAvg(), **RULES[rule])
     server, updates = first_round(exp)
-    after = aggregate(exp, server, [*updates[:4], attack_update(updates[4], ATTACKS[attack], 1e6)])
+    after = aggregate(
+        exp, server, [*updates[:4], attack_update(updates[4], ATTACKS[attack], 1e6)], t=0
+    )
     for part in ("params", "buffers"):
         for name, value in getattr(after, part).items():
             honest = torch.stack([getattr(u, part)[name] for u in updates[:4]])
@@ -268,7 +270,7 @@ def test_fednova_limits_the_effect_of_a_false_number_of_steps(rule: str, claim: 
     server, updates = first_round(exp)
     norms = [float(u.extra["norm"]["a"]) for u in updates[:4]]
     false = replace(updates[4], extra={"norm": {"a": torch.tensor(claim, dtype=torch.float64)}})
-    after = aggregate(exp, server, [*updates[:4], false]).params
+    after = aggregate(exp, server, [*updates[:4], false], t=0).params
     for name, value in after.items():
         steps = torch.stack(
             [
@@ -307,9 +309,9 @@ def test_a_trim_of_zero_with_equal_sizes_is_the_plain_algorithm(algorithm: str) 
     assert len({u.num_steps for u in updates}) > 1
     equal_sizes = [replace(u, num_samples=10) for u in updates]
     untrimmed = replace(plain, aggregation="trimmed-mean", trim=0.0)
-    expected = aggregate(plain, server, equal_sizes)
-    assert_close(aggregate(untrimmed, server, equal_sizes), expected)
-    assert_close(aggregate(untrimmed, server, updates), expected)
+    expected = aggregate(plain, server, equal_sizes, t=0)
+    assert_close(aggregate(untrimmed, server, equal_sizes, t=0), expected)
+    assert_close(aggregate(untrimmed, server, updates, t=0), expected)
 
 
 @by_algorithm
@@ -318,8 +320,8 @@ def test_equal_updates_give_the_same_result_with_every_rule(algorithm: str, rule
     plain = with_algorithm(FIVE, algorithm)
     server, updates = first_round(plain)
     equal = [replace(updates[0], party=i, num_samples=u.num_samples) for i, u in enumerate(updates)]
-    robust_server = aggregate(replace(plain, **RULES[rule]), server, equal)
-    assert_close(robust_server, aggregate(plain, server, equal))
+    robust_server = aggregate(replace(plain, **RULES[rule]), server, equal, t=0)
+    assert_close(robust_server, aggregate(plain, server, equal, t=0))
 
 
 @by_algorithm
@@ -350,7 +352,9 @@ def test_the_change_of_fedavgs_aggregated_model_is_at_most_the_clip(
 ) -> None:
     exp = replace(FIVE, algorithm=FedAvg(), clip=clip)
     server, updates = first_round(exp)
-    after = aggregate(exp, server, [*updates[:4], attack_update(updates[4], ATTACKS[attack], 1e6)])
+    after = aggregate(
+        exp, server, [*updates[:4], attack_update(updates[4], ATTACKS[attack], 1e6)], t=0
+    )
     assert tree.norm(tree.sub(after.params, server.params)) <= clip * (1 + 1e-5)
 
 
@@ -386,7 +390,9 @@ def test_scaffolds_c_is_the_mean_of_the_c_i_if_only_weights_are_clipped() -> Non
 def test_scaffolds_delta_c_is_clipped_too() -> None:
     exp = replace(FIVE, algorithm=Scaffold(), clip=0.5)
     server, updates = first_round(exp)
-    after = aggregate(exp, server, [*updates[:4], attack_update(updates[4], torch.full_like, 1e6)])
+    after = aggregate(
+        exp, server, [*updates[:4], attack_update(updates[4], torch.full_like, 1e6)], t=0
+    )
     assert tree.norm(after.shared["c"]) <= 0.5 * (1 + 1e-5)
 
 
@@ -410,11 +416,11 @@ def test_aggregation_is_independent_of_the_order_and_keeps_its_inputs(
     exp = replace(plain, **RULES[rule])
     server, updates = first_round(exp)
     before = copy.deepcopy((server, updates))
-    aggregated = aggregate(exp, server, updates)
-    assert same(aggregated, aggregate(exp, server, updates[::-1]))
+    aggregated = aggregate(exp, server, updates, t=0)
+    assert same(aggregated, aggregate(exp, server, updates[::-1], t=0))
     assert same(before[0], server)
     assert all(same(vars(old), vars(u)) for old, u in zip(before[1], updates, strict=True))
-    assert not same(aggregated.params, aggregate(plain, server, updates).params)
+    assert not same(aggregated.params, aggregate(plain, server, updates, t=0).params)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the pool forks, which is safe on Linux only")

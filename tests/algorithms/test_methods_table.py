@@ -69,7 +69,7 @@ def one_round(exp: Experiment, task: Task) -> tuple[Server, State, list[str]]:
         updates.append(update)
     up, down = state_size(updates[0].extra), state_size(server.shared)
     sent = [f"{way} {amount(n, model)}" for way, n in (("up", up), ("down", down)) if n]
-    return aggregate(exp, server, updates), state, sent
+    return aggregate(exp, server, updates, t=0), state, sent
 
 
 def check_row(cells: list[str], exp: Experiment) -> None:

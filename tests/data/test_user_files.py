@@ -28,7 +28,7 @@ from moonfl.data.npz import read_npz
 from moonfl.data.tables import read_csv
 from moonfl.errors import InputError
 from moonfl.experiment import from_toml, override, read_toml
-from moonfl.task import make_task, with_party_count
+from moonfl.task import make_task, with_derived_settings
 
 BY_SITE = Reading(label="outcome", column="site")
 QUICK = {"rounds": 1, "epochs": 1, "out_dim": 8}
@@ -446,7 +446,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 def experiment(words: list[str]) -> Experiment:
     exp = override(Experiment(**QUICK), words)
-    return with_party_count(exp, make_task(exp))
+    return with_derived_settings(exp, make_task(exp))
 
 
 @pytest.mark.parametrize("kind", FILES)

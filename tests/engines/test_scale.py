@@ -48,7 +48,7 @@ def rounds(exp: Experiment, task: Task, engine: Engine, states: States) -> Calla
         t = next(round_numbers)
         start = time.process_time()
         updates = engine.train(server, sample_parties(exp, t), t)
-        server = aggregate(exp, server, updates)
+        server = aggregate(exp, server, updates, t=0)
         states.commit()
         states.release()
         assert len(updates) == PER_ROUND

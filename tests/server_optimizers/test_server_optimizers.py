@@ -125,7 +125,7 @@ def test_buffers_are_averaged_and_keep_their_type() -> None:
         )
         for i, (value, samples) in enumerate([(1, 10), (5, 30)])
     ]
-    after = aggregate(exp, server, updates).buffers
+    after = aggregate(exp, server, updates, t=0).buffers
     counters = [k for k, v in after.items() if not v.is_floating_point()]
     assert counters
     for name, value in after.items():
@@ -148,7 +148,7 @@ def test_the_average_is_weighted_by_the_number_of_samples() -> None:
         for i, (value, samples, steps) in enumerate([(1.0, 10, 99), (5.0, 30, 1), (1e9, 50, 0)])
     ]
     # The third party could not train, so its update is ignored.
-    after = aggregate(exp, server, updates).params
+    after = aggregate(exp, server, updates, t=0).params
     assert all(torch.equal(v, torch.full_like(v, 4.0)) for v in after.values())
 
 
@@ -157,4 +157,4 @@ def test_a_round_in_which_no_party_could_train_does_not_change_the_server() -> N
     update = Update(
         party=0, params=server.params, buffers=server.buffers, num_samples=1, num_steps=0
     )
-    assert aggregate(TINY, server, [update]) is server
+    assert aggregate(TINY, server, [update], t=0) is server

@@ -34,7 +34,7 @@ from ..runs.recorder import Recorder, Result, Watch, ignore, implementation_choi
 from ..runs.schema import RoundRecord
 from ..runs.states import States
 from ..runs.stopping import is_finished
-from ..task import Task, make_task, with_party_count
+from ..task import Task, make_task, with_derived_settings
 from ..trackers.table import check_trackers
 from ..trackers.tracking import tracking
 from ..types import Params, Server
@@ -158,7 +158,7 @@ def start_run(
     if check_trackers(options.track) and out is None:
         raise InputError("track needs a run directory; pass out=DIR")
     task = task or make_task(experiment)
-    exp = with_party_count(experiment, task)
+    exp = with_derived_settings(experiment, task)
     task.check_images()
     task.notify_duplicates()
     with contextlib.ExitStack() as stack:

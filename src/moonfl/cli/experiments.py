@@ -75,7 +75,8 @@ def describe(exp: Experiment) -> str:
     algorithm = " + ".join(map(describe_component, parts_of(exp.algorithm)))
     parties = f"{exp.parties} parties"
     if exp.sample_fraction < 1:
-        parties += f", {exp.parties_per_round()} of them per round"
+        about = "about " if exp.dp.is_private else ""
+        parties += f", {about}{exp.parties_per_round()} of them per round"
     method = f"{algorithm}, server {component_name(exp.server)}"
     if exp.personal is not None:
         method += f", personal {exp.personal}"
@@ -84,9 +85,18 @@ def describe(exp: Experiment) -> str:
     return (
         f"{method}, on {exp.dataset} with {exp.model}\n"
         f"{describe_training(exp)}"
+        f"{describe_privacy(exp)}"
         f"{parties}, {describe_partition(exp)}; "
         f"{exp.rounds} rounds of {exp.epochs} epochs, seed {exp.seed}"
     )
+
+
+def describe_privacy(exp: Experiment) -> str:
+    """Describe differential privacy in one line; return nothing without it."""
+    if not exp.dp.is_private:
+        return ""
+    guarantee = exp.dp.guarantee(exp.sample_fraction, exp.rounds)
+    return f"{exp.dp.describe()}, clip {exp.clip:g}: {guarantee} after {exp.rounds} rounds\n"
 
 
 def describe_training(exp: Experiment) -> str:

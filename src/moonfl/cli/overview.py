@@ -11,6 +11,7 @@ DESCRIPTIONS = {  # of components
     "server": "server optimizer",
     "optimizer": "local optimizer",
     "schedule": "schedule of the learning rate over the rounds",
+    "dp": "differential privacy, where noise is added",
 }
 
 

@@ -41,6 +41,7 @@ def check_combinations(exp: "Experiment") -> None:
     check_training(exp)
     check_data(exp)
     check_task(exp)
+    check_privacy(exp)
 
 
 def check_method(exp: "Experiment") -> None:
@@ -230,6 +231,35 @@ def check_shift(exp: "Experiment") -> None:
             f"shift={exp.shift} is for data that moonfl splits; sites have their own data: "
             "remove shift"
         )
+
+
+def check_privacy(exp: "Experiment") -> None:
+    """Refuse settings under which the guarantee of differential privacy would not hold."""
+    if not exp.dp.is_private:
+        return
+    key = f"dp={component_name(exp.dp)}"
+    algorithm = f"algorithm={component_name(exp.algorithm)}"
+    if exp.clip is None:
+        raise InputError(f"{key} needs clip=NORM, the largest norm of a party's update")
+    if not exp.algorithm.federated:
+        raise InputError(f"{key}: {algorithm} aggregates nothing; remove dp")
+    if exp.aggregation != "mean" or replaces_aggregation(exp.algorithm):
+        raise InputError(
+            f"{key} replaces the aggregation by a noisy mean; it cannot be combined with "
+            f"aggregation={exp.aggregation} and {algorithm}: use aggregation=mean and a method "
+            "that leaves the aggregation unchanged"
+        )
+    if exp.validation is not None:
+        raise InputError(
+            f"{key}: selecting a round on validation samples of the parties is not covered by the "
+            "guarantee; remove validation"
+        )
+    if exp.task == REGRESSION:
+        raise InputError(
+            f"{key}: task=regression standardises targets by their mean and standard deviation "
+            "over all parties, which the guarantee does not cover; use another task"
+        )
+    exp.dp.check(exp.parties)
 
 
 def check_pattern(key: str, pattern: str) -> None:

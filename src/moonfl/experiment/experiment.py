@@ -13,6 +13,7 @@ from ..data.datasets import source
 from ..data.partition import check_kind
 from ..models.encoders import ENCODERS
 from ..optimizers import SGD, Constant, LocalOptimizer, Schedule, StepOptions, scheduled_lr
+from ..privacy import NoPrivacy, Privacy
 from ..registry import find
 from ..server_optimizers import Average, ServerOptimizer
 from ..settings import setting
@@ -143,6 +144,7 @@ class Experiment:
     clip: float | None = setting(
         None, "largest norm of a party's update; larger ones are scaled down to it", above=0
     )
+    dp: Privacy = dataclasses.field(default_factory=NoPrivacy, metadata=ADDED)
     personal: str | None = setting(
         None,
         "tensors that stay at the party: batchnorm, output, head, encoder, or a regular expression "

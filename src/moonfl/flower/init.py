@@ -60,6 +60,8 @@ def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: boo
     With `with_data` the experiment's dataset is split among the sites, as `moonfl run` would.
     """
     exp = replace(exp, parties=sites, device="cpu")  # each site sets its device in site.toml
+    if exp.dp.is_private:
+        exp = replace(exp, dp=exp.dp.calibrated(exp.sample_fraction, exp.rounds).with_secrets())
     check_folder(folder)
     server = parse_address(address, sites)
     check_experiment(exp, with_data)

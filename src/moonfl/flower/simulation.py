@@ -24,7 +24,7 @@ from ..runs.index import CHECKPOINT
 from ..runs.recorder import Result, Watch, ignore
 from ..runs.site_states import SiteStates
 from ..runs.states import States
-from ..task import Task, hash_examples, make_task, with_party_count
+from ..task import Task, hash_examples, make_task, with_derived_settings
 from .client import Site, client_app
 from .engine import SiteEngine
 from .membership import Membership, Rules
@@ -52,7 +52,7 @@ def simulate(
     """
     check_task(exp)
     task = task or make_task(exp)
-    exp = with_party_count(exp, task)
+    exp = with_derived_settings(exp, task)
     results: list[Result | BaseException] = []
     stop = threading.Event()
     server = ServerApp()

@@ -22,6 +22,7 @@ SERVER_NAMES = {
     "yogi": "FedYogi",
     "adagrad": "FedAdagrad",
 }
+PRIVACY_NAMES = {"server": "DP-FedAvg"}
 METHOD_KEYS = ("aggregation", "trim", "clip")  # belong to the method, like algorithm.* and server.*
 ALWAYS_SHOWN = ("mu", "alpha")  # settings of methods that papers always name
 SHOWN_FIRST = (
@@ -67,6 +68,11 @@ def server_optimizer(settings: Settings) -> str:
     return str(settings.get("server.name", "average"))
 
 
+def privacy(settings: Settings) -> str:
+    """Return the name of the privacy mechanism."""
+    return str(settings.get("dp.name", "none"))
+
+
 def aggregation_rule(settings: Settings) -> str:
     """Return the name of the aggregation rule; runs of 0.1 call the mean "none"."""
     rule = str(settings.get("aggregation", "mean"))
@@ -75,16 +81,17 @@ def aggregation_rule(settings: Settings) -> str:
 
 def is_of_method(key: str) -> bool:
     """Return True if a setting belongs to the method and not to the problem that it solves."""
-    return key.startswith(("algorithm.", "server.")) or key in METHOD_KEYS
+    return key.startswith(("algorithm.", "server.", "dp.")) or key in METHOD_KEYS
 
 
 def is_fedavg(settings: Settings) -> bool:
-    """Return True for plain FedAvg: weighted mean, no clipping, no server optimizer."""
+    """Return True for plain FedAvg: weighted mean, no clipping, noise or server optimizer."""
     return (
         settings["algorithm.name"] == "fedavg"
         and server_optimizer(settings) == "average"
         and aggregation_rule(settings) == "mean"
         and settings.get("clip") is None
+        and privacy(settings) == "none"
     )
 
 
@@ -182,7 +189,7 @@ def method_name(settings: Settings) -> str:
 
 
 def component_names(settings: Settings) -> tuple[list[str], list[str]]:
-    """Return the names of personal part, aggregation and server optimizer if they are not default.
+    """Return the names of the components besides the algorithm, if they are not the default.
 
     Those that were published under a name come first, then the descriptions of the others.
     """
@@ -192,6 +199,7 @@ def component_names(settings: Settings) -> tuple[list[str], list[str]]:
     for value, default, names, prefix in (
         (settings.get("personal"), implied, PERSONAL_NAMES, "personal "),
         (aggregation_rule(settings), "mean", AGGREGATION_NAMES, ""),
+        (privacy(settings), "none", PRIVACY_NAMES, "dp "),
         (server_optimizer(settings), "average", SERVER_NAMES, "server "),
     ):
         if value is None or value == default:

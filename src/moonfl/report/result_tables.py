@@ -89,6 +89,13 @@ def label(row: Row) -> str:
     return row.group.label
 
 
+def epsilon(row: Row) -> float | None:
+    """Return the epsilon of the runs with differential privacy, the largest of the seeds."""
+    records = [run.final.privacy for run in row.group.runs]
+    values = [record.epsilon for record in records if record is not None]
+    return max(values, default=None)
+
+
 def seeds(row: Row) -> int:
     """Return the number of seeds."""
     return len(row.group.runs)
@@ -196,6 +203,7 @@ def accuracy_columns(measure: Measure) -> tuple[ResultColumn, ...]:
             lambda row: tuple(number for _, number in best_rounds(row.group)),
             integer,
         ),
+        ResultColumn("epsilon", epsilon, significant_digits, optional=True),
         ResultColumn("seeds", seeds, integer),
         ResultColumn("rounds", rounds, integer),
         ResultColumn("incomplete rounds, by seed", incomplete_rounds, str, optional=True),

@@ -22,7 +22,7 @@ from .analysis import analyse
 from .files import Log, write_atomically
 from .html import result_html
 from .index import BEST, CHECKPOINT, FINAL, PARTITION, ROUNDS, SETTINGS, hash_file
-from .schema import RoundRecord, encode
+from .schema import PrivacyRecord, RoundRecord, encode
 from .states import States
 from .stopping import best_round, selected_round
 from .tensor_files import save
@@ -184,6 +184,7 @@ class Recorder:
         if last:
             self.before_analysis(record)
             final = analyse(self.exp, self.task, server, updates)
+            final.privacy = privacy_record(self.exp, record.round)
             write_atomically(directory / FINAL, encode(final))
         if self.rounds_log is None:
             self.rounds_log = Log(directory / ROUNDS)
@@ -253,6 +254,19 @@ def check_model_names(exp: Experiment, server: Server, updates: list[Update]) ->
         )
 
 
+def privacy_record(exp: Experiment, rounds: int) -> PrivacyRecord | None:
+    """Return the guarantee of a run after so many rounds; None if it has none."""
+    if not exp.dp.is_private:
+        return None
+    guarantee = exp.dp.guarantee(exp.sample_fraction, rounds)
+    return PrivacyRecord(
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        rounds=rounds,
+        accountant=guarantee.accountant,
+    )
+
+
 def describe_optimizer(exp: Experiment) -> str:
     """Describe the choices of the local optimizer."""
     words = [f"{exp.optimizer.label}; its state is reset in every round"]
@@ -286,6 +300,8 @@ def implementation_choices(exp: Experiment, task: Task) -> dict[str, str]:
         )
     if exp.algorithm.choice:
         choices["algorithm"] = exp.algorithm.choice
+    if exp.dp.is_private:
+        choices["aggregation"] = exp.dp.choice
     if exp.validation is not None:
         choices["validation"] = (
             f"of several rounds with the same validation {task.objective.measure.name} the first "

@@ -238,6 +238,15 @@ class Embedding(Record):
     local: list[tuple[Number, Number]] = []  # the same samples under the first party's model
 
 
+class PrivacyRecord(Record):
+    """The guarantee of differential privacy for all samples of one party, after all rounds."""
+
+    epsilon: float
+    delta: float
+    rounds: Count
+    accountant: str  # name and version of the library that computed epsilon
+
+
 class FinalRecord(Record):
     """final.json: the analysis of the models after the last round."""
 
@@ -245,6 +254,7 @@ class FinalRecord(Record):
     parties: list[FinalParty] = []
     sampled_from: Count | None = None  # parties that trained, if `parties` are a sample of them
     tsne: Embedding | None = None
+    privacy: PrivacyRecord | None = None
 
 
 class TensorHeader(Record):

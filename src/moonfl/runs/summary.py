@@ -39,7 +39,20 @@ def summarise_result(result: Result) -> str:
         lines.append(summarise_parties(last, last.sites, result.names))
     if result.chosen is not None:
         lines.append(summarise_selection(result, result.chosen))
+    if result.experiment.dp.is_private:
+        lines.append(summarise_privacy(result))
     return "\n".join(lines)
+
+
+def summarise_privacy(result: Result) -> str:
+    """Describe the guarantee of the final model, and what it does not cover."""
+    exp = result.experiment
+    rounds = len(result.rounds)
+    guarantee = exp.dp.guarantee(exp.sample_fraction, rounds)
+    return (
+        f"privacy of one party with all its samples after {rounds} rounds: {guarantee}; it holds "
+        "for the model, not for the records in the run directory"
+    )
 
 
 def summarise_party_models(record: RoundRecord) -> list[str]:

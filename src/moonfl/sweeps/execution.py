@@ -28,7 +28,7 @@ from ..errors import DivergenceError, InputError, RunError, notify, quoted
 from ..experiment import Experiment
 from ..report.runs import Run
 from ..runs.directory import DIVERGED, check_data
-from ..task import Task, make_task, with_party_count
+from ..task import Task, make_task, with_derived_settings
 from .space import Setting
 
 HINTS = Hints(
@@ -67,7 +67,7 @@ def missing_runs(settings: Iterable[Setting], seeds: int, folder: Path) -> Itera
     """Yield the runs that are not finished. Data are read once per setting."""
     for setting in settings:
         task = make_task(setting.experiment)
-        first = with_party_count(setting.experiment, task)
+        first = with_derived_settings(setting.experiment, task)
         for seed in range(first.seed, first.seed + seeds):
             exp = replace(first, seed=seed)
             out = folder / run_name(exp)
@@ -84,7 +84,7 @@ def read_runs(setting: Setting, seeds: int, folder: Path) -> tuple[dict[int, Run
     """Return the finished runs of a setting by seed, and the seeds that diverged."""
     exp = setting.experiment
     if exp.parties == 0:
-        exp = with_party_count(exp, make_task(exp))
+        exp = with_derived_settings(exp, make_task(exp))
     runs: dict[int, Run] = {}
     diverged: list[int] = []
     for seed in range(exp.seed, exp.seed + seeds):

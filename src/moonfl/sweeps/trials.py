@@ -21,7 +21,7 @@ from ..runs.directory import DIVERGED, is_being_replaced
 from ..runs.index import SETTINGS
 from ..runs.schema import RoundRecord
 from ..runs.stopping import evaluation_of, validation_of
-from ..task import make_task, with_party_count
+from ..task import make_task, with_derived_settings
 from .execution import Job, train
 from .results import Outcome, Select, outcome
 from .space import Axis, MakeExperiment, Range, Setting, Values, make_setting
@@ -164,7 +164,7 @@ def stored_outcome(
 def trial_jobs(setting: Setting, options: "Options") -> list[Job]:
     """Return the runs of a trial, one per seed."""
     task = make_task(setting.experiment)
-    first = with_party_count(setting.experiment, task)
+    first = with_derived_settings(setting.experiment, task)
     jobs = []
     for seed in range(first.seed, first.seed + options.seeds):
         exp = replace(first, seed=seed)

@@ -5,7 +5,7 @@ takes all of it. `moonfl.federate`, a Flower site and the Flower server start wi
 already split by party (FederatedData).
 """
 
-from .build import build_task, make_task, with_party_count
+from .build import build_task, make_task, with_derived_settings
 from .federated_data import (
     FederatedData,
     hash_examples,
@@ -34,5 +34,5 @@ __all__ = [
     "sample_groups",
     "shift_parties",
     "split",
-    "with_party_count",
+    "with_derived_settings",
 ]

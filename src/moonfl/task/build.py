@@ -23,7 +23,7 @@ from .federated_data import (
     split,
     with_test_owners,
 )
-from .network import check_model, make_builder, notify_if_not_native
+from .network import check_model, check_private, make_builder, notify_if_not_native
 from .task import Task
 
 
@@ -66,6 +66,9 @@ def build_task(
     network = make_builder(exp, shape, data.train.x.dtype, len(data.classes), model)
     is_factory = exp.model not in ENCODERS and not isinstance(model, nn.Module)
     check_model(network, is_factory=is_factory)
+    personal = personal_names(exp.personal, network.model)
+    if exp.dp.is_private:
+        check_private(exp, network, personal, is_encoded=encoding is not None)
     if exp.precision != "float32":
         notify_if_not_native(network)
     test, validation = data.test, data.validation
@@ -95,7 +98,7 @@ def build_task(
         test_party=with_test_owners(exp, data).test_party,
         validation=None if validation is None else validation.to(exp.device),
         validation_party=data.validation_party,
-        personal=personal_names(exp.personal, network.model),
+        personal=personal,
         scales=shared,
         features=data.features,
         objective=make_objective(exp.task).fit(examples.y for examples in by_number.values()),
@@ -111,6 +114,10 @@ def check_device(device: str) -> None:
         raise InputError(f"device={device} is not available ({reason}); use device=cpu") from None
 
 
-def with_party_count(exp: Experiment, task: Task) -> Experiment:
-    """Set the number of parties if it was left to the data."""
-    return exp if exp.parties else replace(exp, parties=len(task.parties))
+def with_derived_settings(exp: Experiment, task: Task) -> Experiment:
+    """Set the number of parties if the data decide it, and the noise if epsilon does."""
+    if not exp.parties:
+        exp = replace(exp, parties=len(task.parties))
+    if exp.dp.is_private:
+        exp = replace(exp, dp=exp.dp.calibrated(exp.sample_fraction, exp.rounds))
+    return exp

@@ -173,3 +173,32 @@ def check_layer(name: str, layer: nn.Module) -> None:
         raise InputError(
             f"layer '{name}' has sparse gradients, which are not supported; set sparse=False"
         )
+
+
+def check_private(
+    exp: Experiment, network: Network, personal: tuple[str, ...], *, is_encoded: bool
+) -> None:
+    """Refuse what parties would share without noise in a run with differential privacy."""
+    if is_encoded:
+        raise InputError(
+            "dp does not cover the statistics that impute and encode compute over all parties; "
+            "prepare the tables in advance, and remove impute and encode"
+        )
+    if network.standardises:
+        raise InputError(
+            "dp does not cover the mean and standard deviation of the features over all parties; "
+            "scale the features in advance by constants, and set standardise=false"
+        )
+    buffers = [name for name in tree.buffers_of(network.model) if name not in personal]
+    if any(name.endswith("running_mean") for name in buffers):
+        raise InputError(
+            "dp does not cover the statistics of BatchNorm, which are averaged without noise; set "
+            "personal=batchnorm, or use a model without BatchNorm"
+        )
+    params = {k: v for k, v in tree.params_of(network.model).items() if k not in personal}
+    for label, values in exp.algorithm.extra_like(params, 1, exp.momentum).items():
+        if values.keys() != params.keys():
+            raise InputError(
+                f"dp does not cover what {exp.algorithm.label} sends beside the model ({label}); "
+                "use another method"
+            )

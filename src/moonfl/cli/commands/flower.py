@@ -17,7 +17,7 @@ from ...flower.refusals import check_task
 from ...flower.server import check_config
 from ...flower.simulation import simulate as run_simulation
 from ...runs.progress import Progress
-from ...task import make_task, with_party_count
+from ...task import make_task, with_derived_settings
 from ..directories import claim_directory
 from ..experiments import describe, select_experiment
 from .training import print_result, run_directory, train, with_hint
@@ -28,7 +28,7 @@ def simulate(args: argparse.Namespace) -> None:
     name, exp = select_experiment(args.words, args.trust)
     check_task(exp)  # before a folder is created
     task = make_task(exp)
-    exp = with_party_count(exp, task)
+    exp = with_derived_settings(exp, task)
     notify(describe(exp))
     out = run_directory(args.out, name)
     with Progress(exp.rounds, shows_lr=exp.has_schedule) as progress:

@@ -23,7 +23,7 @@ from ...runs.index import SETTINGS
 from ...runs.progress import Progress
 from ...runs.recorder import Result, ignore, implementation_choices
 from ...runs.summary import summarise_result
-from ...task import Task, make_task, read, with_party_count
+from ...task import Task, make_task, read, with_derived_settings
 from ..directories import claim_directory
 from ..experiments import describe, select_experiment
 from ..signals import Terminated
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     name, exp = select_experiment(args.words, args.trust)
     data = read_data(exp, args.words)
     task = make_task(exp, data)
-    exp = with_party_count(exp, task)
+    exp = with_derived_settings(exp, task)
     notify(describe(exp))
     if exp.dataset in USER_DATA:
         notify(describe_task(task))
