@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ from helpers.custom import custom_experiment, module
 from helpers.flower_deployment import (
     Deployment,
 )
-from helpers.problems import TABLE
-from moonfl import Experiment, InputError
+from moonfl import Experiment
 from moonfl.cli import main
 from moonfl.flower.certificates import write_certificates
 from moonfl.flower.init import init
@@ -36,39 +34,6 @@ def test_data_of_sites_are_not_shifted(tmp_path: Path, capsys: pytest.CaptureFix
     words = ["flower", "init", str(tmp_path / "hospitals"), "--sites", "3"]
     assert main([*words, "dataset=cifar10", "shift=noise"]) == 2
     assert "remove shift=noise, or use --with-data" in capsys.readouterr().err
-
-
-REGRESSION = ["dataset=csv", "data_dir=t.csv", "label=outcome", "column=site", "task=regression"]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["init", "new", "--sites", "3", "dataset=sites", "task=multilabel"], "dataset=sites supp"),
-        (["init", "new", "--sites", "3", "--with-data", *REGRESSION], "counts of classes only"),
-        (["simulate", *REGRESSION], "counts of classes only, got task=regression; train with moon"),
-    ],
-)
-def test_other_tasks_than_classification_are_refused(
-    words: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.csv").write_text(TABLE)
-    assert main(["flower", *words]) == 2
-    assert message in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
-
-
-def test_a_server_refuses_other_tasks(table_deployment: Deployment) -> None:
-    """For example if experiment.toml was edited."""
-    table_deployment.exp = replace(table_deployment.exp, task="regression")
-    with pytest.raises(InputError, match="counts of classes only, got task=regression"):
-        table_deployment.serve()
-    assert not table_deployment.grid.sent
 
 
 def test_a_deployment_contains_its_own_method(

@@ -4,6 +4,7 @@ The config record is header.json and names.json. Each tensor is a file LABEL/NAM
 arrays.json states the dtype and shape that the message claims for it.
 """
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,13 @@ from typing import Any
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from moonfl.flower.counts import ClassCounts, ErrorCounts, ScoreCounts
 from moonfl.flower.protocol import (
     CONFIG,
     TENSORS,
     ColumnOrder,
     DescribeRequest,
     EvaluateRequest,
-    EvaluationCounts,
     EvaluationHeader,
     ExpectedUpdate,
     RunEvent,
@@ -36,6 +37,9 @@ from moonfl.flower.protocol import (
     server_tensors,
 )
 from moonfl.flower.refusals import RefusedError
+from moonfl.objectives import make_objective
+from moonfl.objectives.multilabel import CODES
+from moonfl.objectives.regression import FRACTION
 from moonfl.runs.schema import Moments, SiteRecord
 from moonfl.types import Params, Server, State, Update
 
@@ -72,7 +76,23 @@ UPDATE = Update(
     metrics={"loss": 0.5, "seconds": 1.0},
 )
 EXPECTED_UPDATE = ExpectedUpdate(request=REQUEST, server=SERVER, site=SITE, steps=7, extra=EXTRA)
-COUNTS = EvaluationCounts(loss=1.5, actual=[1, 2], predicted=[2, 1], hits=[1, 1])
+COUNTS = {
+    "classification": ClassCounts(loss=1.5, actual=[1, 2], predicted=[2, 1], hits=[1, 1]),
+    "regression": ErrorCounts(
+        loss=1.5,
+        y=[1 << FRACTION, 0],
+        y_squared=[1 << 2 * FRACTION, 1],
+        squared_errors=[3 << FRACTION, 0],
+    ),
+    "multilabel": ScoreCounts(
+        loss=1.5,
+        actual=[1, 0],
+        predicted=[2, 1],
+        hits=[1, 0],
+        scores=[5, CODES + 7, 2 * CODES],
+        numbers=[2, 1, 3],
+    ),
+}
 
 
 def write_message(folder: Path, content: RecordDict) -> None:
@@ -184,9 +204,16 @@ def check_site(site: SiteRecord, expected: Any) -> None:
     assert site.name.isprintable()
 
 
-def check_tallies(tallies: Any, expected: Any) -> None:
-    assert sum(tallies["test"].actual) == 3
-    assert 0 <= sum(tallies["test"].hits) <= 3
+def check_tallies(task: str, tallies: Any, expected: Any) -> None:
+    """Check that accepted counts are of three samples and have metrics in their range."""
+    scales = dict.fromkeys(("rescale.mean", "rescale.std"), torch.ones(2, dtype=torch.float64))
+    score = make_objective(task).with_statistics(scales).score(tallies["test"])
+    assert score.sites is not None
+    assert score.sites[1][1] == 3
+    for share in (score.accuracy, score.macro_f1, score.mean_average_precision):
+        assert share is None or 0 <= share <= 1
+    assert score.rmse is None or 0 <= score.rmse <= 1e6
+    assert score.r2 is None or score.r2 <= 1
 
 
 def write_log(folder: Path) -> None:
@@ -225,10 +252,15 @@ MESSAGES: dict[str, Reader] = {
         lambda content: read_evaluate_request(content, 1, PARAMS),
         lambda answer, expected: check_tensors(answer[1], expected[1]),
     ),
-    "evaluation": message(
-        pack(EvaluationHeader(party=1, test=COUNTS)),
-        lambda content: read_evaluation(content, 1, {"test": 3, "validation": 0}, 2),
-        check_tallies,
-    ),
+    **{
+        f"evaluation, {task}": message(
+            pack(EvaluationHeader(party=1, test=counts)),
+            functools.partial(
+                read_evaluation, party=1, sizes={"test": 3, "validation": 0}, task=task, classes=2
+            ),
+            functools.partial(check_tallies, task),
+        )
+        for task, counts in COUNTS.items()
+    },
     "event in a log": Reader(write=write_log, read=read_log, errors=(RefusedError,)),
 }

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import moonfl
 from helpers.equality import same
 from moonfl.algorithms.table import ALGORITHMS
+from moonfl.data.moments import target_moments
 from moonfl.errors import InputError
 from moonfl.measures import MEAN_AVERAGE_PRECISION, RMSE, measure_of
 from moonfl.objectives.multilabel import LIMIT, RESOLUTION, MultiLabel
@@ -40,7 +41,7 @@ def test_regression_equals_scikit_learn_for_any_chunks(
     y = torch.from_numpy(unit * (100 + rng.normal(size=(n, targets))))
     predicted = y + unit * torch.from_numpy(rng.normal(size=(n, targets)))
     party = torch.from_numpy(rng.integers(0, 3, n))
-    objective = Regression().fit([y])
+    objective = Regression().fit([target_moments(y)])
     parts = [
         objective.tally(predicted[rows], y[rows], 0.5, party[rows]) for rows in chunks_of(n, cuts)
     ]
@@ -61,7 +62,7 @@ def test_regression_equals_scikit_learn_for_any_chunks(
 
 def test_the_loss_of_a_regression_is_in_standardised_units() -> None:
     y = torch.tensor([[1.0, 100.0], [3.0, 300.0]], dtype=torch.float64)
-    objective = Regression().fit([y[:1], y[1:]])
+    objective = Regression().fit(map(target_moments, (y[:1], y[1:])))
     assert objective.mean is not None
     assert objective.mean.tolist() == [2, 200]
     assert objective.std is not None
@@ -72,7 +73,7 @@ def test_the_loss_of_a_regression_is_in_standardised_units() -> None:
 
 def test_r2_of_a_constant_target() -> None:
     y = torch.full((5, 1), 0.3, dtype=torch.float64)
-    objective = Regression().fit([torch.rand(9, 1, dtype=torch.float64)])
+    objective = Regression().fit([target_moments(torch.rand(9, 1, dtype=torch.float64))])
     exact = objective.score(objective.tally(y, y, 0.0, None))
     wrong = objective.score(objective.tally(y + 1, y, 0.0, None))
     assert (exact.r2, exact.rmse, wrong.r2) == (1, 0, 0)
@@ -81,7 +82,7 @@ def test_r2_of_a_constant_target() -> None:
 
 def test_a_diverged_regression_has_no_finite_loss() -> None:
     y = torch.rand(9, 1, dtype=torch.float64)
-    objective = Regression().fit([y])
+    objective = Regression().fit([target_moments(y)])
     for value in (float("nan"), float("inf"), 1e200):
         assert np.isnan(objective.tally(torch.full_like(y, value), y, 1.0, None).loss)
 

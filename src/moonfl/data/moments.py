@@ -56,6 +56,11 @@ def compute_moments(data: Examples) -> Moments:
     return merge([_chunk_moments(chunk) for chunk in values.split(CHUNK)])
 
 
+def target_moments(y: Tensor) -> Moments:
+    """Compute the moments of one party's regression targets, [N, targets]."""
+    return compute_moments(Examples(y, y))
+
+
 def _chunk_moments(chunk: Tensor) -> Moments:
     """Compute moments with numpy, whose summation order does not depend on the threads."""
     values = chunk.cpu().double().numpy()

@@ -28,7 +28,8 @@ READER_SETTINGS = {  # settings of a reader, and the datasets that have it
     "classes": ("csv", "folder", "npz", "hub", CUSTOM_DATA),
     "holdout_by": ("csv", "npz", "hub", CUSTOM_DATA),
 }
-TASK_DATASETS = ("csv", "npz", "hub", CUSTOM_DATA)  # that may have other targets than classes
+# that may have other targets than classes
+TASK_DATASETS = ("csv", "npz", "hub", "sites", CUSTOM_DATA)
 PARTITION_SETTINGS = {  # settings of one kind of partition
     "classes_per_party": "labels",
     "shards_per_party": "shards",
@@ -192,14 +193,11 @@ def check_task(exp: "Experiment") -> None:
     if exp.task == CLASSIFICATION:
         return
     if exp.dataset not in TASK_DATASETS:
-        reason = "has classes"
-        if exp.dataset == "sites":
-            reason = "supports classification only"
         raise InputError(
-            f"dataset={exp.dataset} {reason}, got task={exp.task}; use "
+            f"dataset={exp.dataset} has classes, got task={exp.task}; use "
             f"dataset={', '.join(TASK_DATASETS)}, or remove task"
         )
-    if exp.partition in CLASS_PARTITIONS:
+    if exp.partition in CLASS_PARTITIONS and exp.dataset != "sites":
         raise InputError(
             f"partition={exp.partition} splits samples by their class, and task={exp.task} "
             "has none; set column=NAME, or partition=iid or quantity"

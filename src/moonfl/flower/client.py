@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,8 @@ from flwr.clientapp import ClientApp
 from ..data.base import Examples
 from ..data.encoding import from_record, summarise, to_column_records, unlearned_encoding
 from ..data.images import Images
-from ..data.moments import compute_moments
+from ..data.moments import Moments, compute_moments, target_moments
+from ..data.targets import CLASSIFICATION, REGRESSION
 from ..errors import DataError, InputError, RunError, notify
 from ..experiment import Experiment
 from ..local import Workbench, local_update
@@ -31,12 +31,12 @@ from ..runs.directory import versions
 from ..runs.site_states import SiteStates
 from ..seeds import one_thread, restored
 from ..task import FederatedData, Task, build_task, hash_examples
-from ..types import Server
+from ..types import Params, Server
 from .columns import describe_columns
+from .counts import FORMATS
 from .protocol import (
     ColumnOrder,
     ErrorReply,
-    EvaluationCounts,
     EvaluationHeader,
     pack,
     pack_update,
@@ -140,30 +140,39 @@ def describe(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
         classes=list(task.classes),
         features=list(site.features),
         counts=task.counts(examples),
+        samples=None if exp.task == CLASSIFICATION else len(examples.y),
         sha256=site.sha256(),
         held_out=len(task.test.y),
         validation=0 if task.validation is None else len(task.validation.y),
     )
+    if exp.task == REGRESSION:
+        record.targets = moments_record(target_moments(examples.y))
     if site.table is not None:
         rows = site.table.train.take(torch.from_numpy(site.table.parts[site.party])).x
         assert not isinstance(rows, Images)
         record.columns = to_column_records(summarise(rows, site.table.table or ()))
     elif standardises(task.build()):
-        number, mean, squares = compute_moments(examples)
-        record.moments = schema.Moments(number=number, mean=mean.tolist(), squares=squares.tolist())
+        record.moments = moments_record(compute_moments(examples))
     return pack(record)
+
+
+def moments_record(moments: Moments) -> schema.Moments:
+    """Return the sums of a site, from which mean and standard deviation are computed."""
+    number, mean, squares = moments
+    return schema.Moments(number=number, mean=mean.tolist(), squares=squares.tolist())
 
 
 def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     """Train the party for one round, from the state of the last round that the server accepted."""
     request, server = read_train_request(content, site.party, blank_server(exp, site.task))
+    task = with_target_scales(site.task, server.buffers)
     states = site.states(request.run)
     state = states.load(site.party, request.accepted)
     workbench = Workbench(site.task.build)
     with one_thread(), restored():
         update, new_state = local_update(
             exp,
-            site.task,
+            task,
             workbench,
             server,
             state=state,
@@ -183,6 +192,8 @@ def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     expected = blank_server(exp, task)
     like = {**expected.params, **expected.buffers}
     request, params = read_evaluate_request(content, site.party, like)
+    task = with_target_scales(task, params)
+    to_counts = FORMATS[exp.task].pack
     workbench = Workbench(task.build)
     if not exp.has_party_models:
         with one_thread():
@@ -279,8 +290,6 @@ def arrange_columns(site: Site, features: list[str]) -> Site:
     return replace(site, task=task, features=tuple(features))
 
 
-def to_counts(tally: Any) -> EvaluationCounts:
-    """Return a tally as part of a message."""
-    return EvaluationCounts(
-        loss=tally.loss, actual=tally.actual, predicted=tally.predicted, hits=tally.hits
-    )
+def with_target_scales(task: Task, buffers: Params) -> Task:
+    """Return the task with the mean and standard deviation of the targets that the model holds."""
+    return replace(task, objective=task.objective.with_statistics(buffers))

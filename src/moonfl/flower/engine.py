@@ -142,7 +142,7 @@ class SiteEngine:
     def _read(self, answer: Answer, request: TrainRequest, server: Server) -> Update:
         """Return a party's update, or a missing update with the reason for its refusal."""
         site = self.membership.sites[request.party]
-        samples = sum(site.counts)
+        samples = site.num_samples
         steps = 0
         extra: State = {}
         if samples > 1 or not self.task.batch_norm:  # BatchNorm cannot train on a single sample
@@ -254,8 +254,9 @@ class SiteEngine:
 
         def on_answer(i: int, answer: Answer) -> None:
             try:
-                classes = len(self.task.classes)
-                tallies[i] = {**read_evaluation(content_of(answer), i, sizes[i], classes)}
+                tallies[i] = read_evaluation(
+                    content_of(answer), i, sizes[i], self.exp.task, len(self.task.classes)
+                )
             except RefusedError as error:
                 refusals.append(error)
                 self._report_absence(i, str(error))

@@ -24,12 +24,12 @@ from ..data.datasets import source
 from ..data.encoding import Column, columns_of, decode, unlearned_encoding
 from ..data.images import Images
 from ..data.npz import write_npz
+from ..data.targets import CLASSIFICATION
 from ..errors import InputError
 from ..experiment import HOLDOUT, Experiment, to_toml
 from ..task import Task, build_task, read, split
 from .certificates import general_name, write_certificates, write_node_key
 from .membership import Rules
-from .refusals import check_task
 
 DEPLOYMENT_FILE = "deployment.toml"
 CONNECTION = "moonfl"  # name of the SuperLink in Flower's configuration
@@ -106,7 +106,6 @@ def check_path(path: Path) -> None:
 
 def check_experiment(exp: Experiment, with_data: bool) -> None:
     """Check that an experiment can be run over sites."""
-    check_task(exp)
     if exp.parties < 2:
         raise InputError(f"a federation needs at least 2 sites, got {exp.parties}")
     if with_data:
@@ -249,6 +248,8 @@ def with_classes(exp: Experiment, task: Task | None) -> Experiment:
     """Return the experiment with the names of all classes, which the table of a site may lack."""
     if task is None or task.preparation.encoding is None or exp.classes is not None:
         return exp
+    if exp.task != CLASSIFICATION:
+        return exp
     return replace(exp, classes=",".join(task.classes))
 
 
@@ -264,9 +265,11 @@ def write_table(
     empty = [""] * len(reading.ignore)
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*(column.name for column in columns), *reading.ignore, reading.label])
-        for cells, label in zip(decode(examples.x, columns), examples.y.tolist(), strict=True):
-            writer.writerow([*cells, *empty, classes[label]])
+        labels = [reading.label] if reading.task == CLASSIFICATION else classes
+        writer.writerow([*(column.name for column in columns), *reading.ignore, *labels])
+        for cells, y in zip(decode(examples.x, columns), examples.y.tolist(), strict=True):
+            values = [classes[y]] if reading.task == CLASSIFICATION else y
+            writer.writerow([*cells, *empty, *values])
 
 
 def test_rows(task: Task, k: int) -> Tensor:

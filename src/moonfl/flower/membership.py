@@ -148,7 +148,7 @@ class Membership:
         self.nodes[site.party] = node
         self.refused.pop(node, None)
         if is_new:
-            self.log(f"moonfl: {site.name} is party {site.party}, with {sum(site.counts)} samples")
+            self.log(f"moonfl: {site.name} is party {site.party}, with {site.num_samples} samples")
 
     def wait_for(self, enough: Callable[[dict[int, int]], bool], purpose: str) -> dict[int, int]:
         """Wait until enough sites are connected and return party -> node.
@@ -242,7 +242,7 @@ class Membership:
         """Check before the first round that no site has more weight than the rules allow."""
         self._align_columns()
         sites = self.sites.items()
-        self._check_shares("samples", {i: sum(site.counts) for i, site in sites})
+        self._check_shares("samples", {i: site.num_samples for i, site in sites})
         self._check_shares("held-out samples", {i: site.held_out for i, site in sites})
         self._check_shares("validation samples", {i: site.validation for i, site in sites})
         self.started = True
@@ -300,6 +300,9 @@ def check_compatible(site: SiteRecord, other: SiteRecord) -> None:
     if site.features and other.features and set(site.features) != set(other.features):
         difference = describe_columns(site.features, other.features, other.name)
         raise RefusedError(f"its table has other columns: {difference}")
+    for key in ("samples", "targets"):
+        if (getattr(site, key) is None) != (getattr(other, key) is None):
+            raise RefusedError(f"it has another task than {other.name}")
     pairs = (
         ("samples of shape", site.shape, other.shape),
         ("samples of type", site.dtype, other.dtype),
@@ -314,6 +317,6 @@ def check_compatible(site: SiteRecord, other: SiteRecord) -> None:
 
 def check_unchanged(site: SiteRecord, before: SiteRecord) -> None:
     """Check that a site that returns has the data it had before."""
-    keys = ("sha256", "counts", "held_out", "validation")
+    keys = ("sha256", "counts", "samples", "held_out", "validation")
     if any(getattr(site, key) != getattr(before, key) for key in keys):
         raise RefusedError("its data are not the data it had when the run started")

@@ -27,8 +27,8 @@ check what a struct cannot express:
 - `read_update`: party, round, samples, steps and the data's hash are the expected ones; tensors
   are finite; variances are not negative; the federation's standardisation is unchanged; what is
   sent in addition to the model has the scalars that the algorithm declares in `extra_like`.
-- `read_evaluation`: the party is the expected one; the counts of each class are consistent with
-  each other and with the number of held-out samples; the loss is finite and plausible.
+- `read_evaluation`: the party is the expected one; the counts of the task are consistent with each
+  other and with the number of held-out samples (counts.py); the loss is finite and plausible.
 
 `membership.py` then compares sites with each other (version, shape, classes, features, secret).
 Texts from a site pass through `sanitize` (refusals.py) before anybody sees them.
@@ -42,7 +42,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 import torch
@@ -53,27 +53,26 @@ from torch import Tensor
 from .. import tree
 from ..data.columns import MAX_LENGTH
 from ..data.moments import Moments, statistics_shape
-from ..metrics import Tally
+from ..metrics import Counts
+from ..models.base import STATISTICS
 from ..runs import schema
 from ..types import Params, Server, State, Update
 from .arrays import owner_of, read_tensors, to_arrays
-from .refusals import MARKER, NotFiniteError, RefusedError, sanitize
+from .counts import FORMATS, check_loss
+from .refusals import MARKER, RefusedError, sanitize
 
 CONFIG = "moonfl"  # name of the config record with header and names
 TENSORS = "tensors:"  # starts the name of the array record of a label
 MAX_JSON = 2**23  # characters of a header or a list of names; 40,000 columns of a table need 3 MB
 MAX_METRIC = 10**12  # larger values are not measurements, and a report would refuse them
-MAX_MEAN_LOSS = 1e6  # no honest model has a larger mean loss
 MAX_SAMPLES = 2**40
 MAX_SIDE = 2**31  # of a sample's shape
-COUNTS = ("actual", "predicted", "hits")  # per class, see metrics.Tally
 EVALUATION_SETS = {  # the counts of a message -> the field of a SiteRecord with their size
     "test": "held_out",
     "validation": "validation",
     "global_test": "held_out",
     "global_validation": "validation",
 }
-STANDARDISATION = "standardise."  # prefix of the buffers with the federation's mean and std
 
 RunId = Annotated[str, Meta(pattern=r"^[0-9A-Za-z]+\Z")]  # names a folder at the site
 Loss = Annotated[float, Meta(ge=-MAX_METRIC, le=MAX_METRIC)]
@@ -81,6 +80,7 @@ Amount = (
     Annotated[int, Meta(ge=0, le=MAX_METRIC)] | Annotated[float, Meta(ge=0, le=float(MAX_METRIC))]
 )
 T = TypeVar("T")
+C = TypeVar("C")  # the counts of a task
 
 
 class Header(msgspec.Struct, kw_only=True, frozen=True):
@@ -141,27 +141,18 @@ class EvaluateRequest(ColumnOrder, kw_only=True, frozen=True):
     accepted: schema.Count | None = None  # the last round of this party that the server accepted
 
 
-class EvaluationCounts(Header, frozen=True):
-    """What a party counted on one set of samples, see metrics.Tally."""
-
-    loss: float  # summed over the samples
-    actual: list[int]
-    predicted: list[int]
-    hits: list[int]
-
-
-class EvaluationHeader(Header, frozen=True, omit_defaults=True):
-    """The counts of a party on its held-out samples.
+class EvaluationHeader(Header, Generic[C], frozen=True, omit_defaults=True):
+    """The counts of a party on its held-out samples, of the kind that its task has (counts.py).
 
     If each party has a model of its own, the first two are of this model, and the others of the
     model that the server sent, if it is complete.
     """
 
     party: int
-    test: EvaluationCounts | None = None
-    validation: EvaluationCounts | None = None
-    global_test: EvaluationCounts | None = None
-    global_validation: EvaluationCounts | None = None
+    test: C | None = None
+    validation: C | None = None
+    global_test: C | None = None
+    global_validation: C | None = None
 
 
 class ErrorReply(Header, frozen=True):
@@ -320,7 +311,7 @@ def read_update(content: RecordDict, expected: ExpectedUpdate) -> Update:
     """
     header = read_header(content, UpdateHeader, "update")
     request = expected.request
-    samples = sum(expected.site.counts)
+    samples = expected.site.num_samples
     check_value("party", header.party, request.party)
     check_value("round", header.round, request.round)
     check_value("samples", header.samples, samples)
@@ -352,10 +343,10 @@ def check_value(name: str, value: int, expected: int) -> None:
 
 
 def check_buffers(buffers: Params, expected: Params) -> None:
-    """Check the buffers of an update. Nobody may change the federation's standardisation."""
+    """Check the buffers of an update. Nobody may change the federation's mean and std."""
     check_values(owner_of("buffers"), buffers, unchanged=expected)
     for name, tensor in buffers.items():
-        if name.startswith(STANDARDISATION) and not tensor.equal(expected[name].cpu()):
+        if name in STATISTICS and not tensor.equal(expected[name].cpu()):
             raise RefusedError(f"it changed {name}, which is the same for all sites")
 
 
@@ -416,12 +407,7 @@ def check_site(site: schema.SiteRecord, parties: int) -> None:
             f"party {site.party} reports {names} column names for samples of shape "
             f"{sanitize(str(site.shape))}; every feature must have a name of its own"
         )
-    plausible = all(count < MAX_SAMPLES for count in site.counts)
-    if not plausible or len(site.counts) != len(site.classes) or sum(site.counts) == 0:
-        raise RefusedError(
-            f"party {site.party} must report one sample count for each of its "
-            f"{len(site.classes)} classes, each less than {MAX_SAMPLES} and not all 0"
-        )
+    check_sample_counts(site)
     for size in (site.held_out, site.validation):
         if size >= MAX_SAMPLES:
             raise RefusedError(
@@ -430,13 +416,33 @@ def check_site(site: schema.SiteRecord, parties: int) -> None:
             )
     if site.moments is not None:
         read_moments(site)
+    if site.targets is not None:
+        read_target_moments(site)
     if site.columns is not None:
         check_columns(site, site.columns)
 
 
+def check_sample_counts(site: schema.SiteRecord) -> None:
+    """Check the numbers of training samples that a site reports.
+
+    If it reports their number apart from the counts, these are of labels, or of regression targets.
+    """
+    plausible = all(count < MAX_SAMPLES for count in site.counts)
+    if not plausible or len(site.counts) != len(site.classes) or site.num_samples == 0:
+        raise RefusedError(
+            f"party {site.party} must report one sample count for each of its "
+            f"{len(site.classes)} classes, each less than {MAX_SAMPLES} and not all 0"
+        )
+    if site.samples is not None and not max(site.counts) <= site.samples < MAX_SAMPLES:
+        raise RefusedError(
+            f"party {site.party} reports {site.samples} samples; it must be less than "
+            f"{MAX_SAMPLES} and not less than the samples with a label"
+        )
+
+
 def check_columns(site: schema.SiteRecord, columns: list[schema.ColumnRecord]) -> None:
     """Check what a site reports about the columns of its table."""
-    rows = sum(site.counts)
+    rows = site.num_samples
     fits = len(columns) == len(site.features) > 0
     if not fits or not all(is_plausible(column, rows) for column in columns):
         raise RefusedError(
@@ -462,7 +468,7 @@ def read_moments(site: schema.SiteRecord) -> Moments:
     """Return the sums that a site shares for standardisation: a count, and a value per feature."""
     shape = tuple(site.shape)
     features = math.prod(statistics_shape(shape))
-    values = math.prod(shape) // features * sum(site.counts)  # values per feature
+    values = math.prod(shape) // features * site.num_samples  # values per feature
     moments = site.moments
     if moments is not None and moments.number == values:
         mean = torch.tensor(moments.mean, dtype=torch.float64)
@@ -477,68 +483,48 @@ def read_moments(site: schema.SiteRecord) -> Moments:
     )
 
 
+def read_target_moments(site: schema.SiteRecord) -> Moments:
+    """Return the sums that a site shares to standardise the targets of a regression."""
+    moments = site.targets
+    if moments is not None and moments.number == site.num_samples:
+        mean = torch.tensor(moments.mean, dtype=torch.float64)
+        squares = torch.tensor(moments.squares, dtype=torch.float64)
+        std = (squares / max(1, moments.number)).sqrt()
+        fits = mean.shape == squares.shape == (len(site.classes),)
+        if fits and fits_float32(mean) and fits_float32(std):
+            return Moments(moments.number, mean, squares)
+    raise RefusedError(
+        f"party {site.party} must report number, mean and squares of its {len(site.classes)} "
+        "targets, finite, squares >= 0"
+    )
+
+
 def fits_float32(values: Tensor) -> bool:
     """Return True if all values are finite in float32."""
     return bool((values.abs() <= torch.finfo(torch.float32).max).all())
 
 
 def read_evaluation(
-    content: RecordDict, party: int, sizes: Mapping[str, int], classes: int
-) -> dict[str, Tally]:
+    content: RecordDict, party: int, sizes: Mapping[str, int], task: str, classes: int
+) -> dict[str, Counts]:
     """Return what a party counted on each evaluation set; `sizes` are its numbers of samples.
 
-    Sets without samples are left out.
+    Sets without samples are left out. `classes` is the number of classes, labels or targets.
     """
-    header = read_header(content, EvaluationHeader, "evaluation")
+    counts_format = FORMATS[task]
+    kind = EvaluationHeader[counts_format.message]  # type: ignore[name-defined]  # of this task
+    header = read_header(content, kind, "evaluation")
     read_body(content, {})
     check_value("party", header.party, party)
     tallies = {}
     for name, size in sizes.items():
         if size > 0:
-            tallies[name] = check_counts(name, getattr(header, name), size, classes)
-            tallies[name].parties[party] = (sum(tallies[name].hits), size)
+            counts = getattr(header, name)
+            if counts is None:
+                raise RefusedError(f"it reports no counts for its {size} {name} samples")
+            check_loss(counts.loss, size)
+            tallies[name] = counts_format.unpack(counts, party, size, classes)
     return tallies
-
-
-def check_counts(name: str, counts: EvaluationCounts | None, size: int, classes: int) -> Tally:
-    """Return the counts of an evaluation set, or raise RefusedError if they cannot be true."""
-    if counts is None:
-        raise RefusedError(f"it reports no counts for its {size} {name} samples")
-    if not math.isfinite(counts.loss):
-        raise NotFiniteError("its loss is not finite")
-    if not 0 <= counts.loss <= MAX_MEAN_LOSS * size:
-        raise RefusedError(
-            f"it reports {counts.loss} as the sum of its losses; it must be from 0 to "
-            f"{MAX_MEAN_LOSS * size:g}"
-        )
-    for key in COUNTS:
-        check_class_counts(key, getattr(counts, key), size, classes)
-    for actual, predicted, hits in zip(counts.actual, counts.predicted, counts.hits, strict=True):
-        if hits > min(actual, predicted):
-            raise RefusedError(
-                "it reports more correct samples of a class than samples or predictions of it"
-            )
-    return Tally(
-        loss=counts.loss,
-        actual=counts.actual,
-        predicted=counts.predicted,
-        hits=counts.hits,
-        parties={},
-    )
-
-
-def check_class_counts(key: str, counts: list[int], size: int, classes: int) -> None:
-    """Check one list of sample counts per class."""
-    in_range = all(0 <= count <= size for count in counts)
-    if not in_range or len(counts) != classes:
-        raise RefusedError(
-            f"{key} must be an integer from 0 to {size} for each of {classes} classes, "
-            f"got {sanitize(str(counts))}"
-        )
-    if key != "hits" and sum(counts) != size:
-        raise RefusedError(
-            f"its {key} counts sum to {sum(counts)}, but it holds out {size} samples"
-        )
 
 
 def format_event(event: RunEvent) -> str:

@@ -1,10 +1,6 @@
-"""Why a task or a message is refused, and texts of others in a form that is safe to show."""
+"""Why a message is refused, and texts of others in a form that is safe to show."""
 
 import re
-
-from ..data.targets import CLASSIFICATION
-from ..errors import InputError
-from ..experiment import Experiment
 
 MARKER = "@moonfl"  # starts a RunEvent in the server's log; `sanitize` removes it from sites' texts
 MAX_TEXT = 200  # characters that are shown of somebody else's text
@@ -16,15 +12,6 @@ class RefusedError(Exception):
 
 class NotFiniteError(RefusedError):
     """A model has no finite loss at a site."""
-
-
-def check_task(exp: Experiment) -> None:
-    """Refuse tasks other than classification: messages have counts of classes only."""
-    if exp.task != CLASSIFICATION:
-        raise InputError(
-            f"Flower's messages have counts of classes only, got task={exp.task}; train with "
-            "moonfl run, or remove task"
-        )
 
 
 def sanitize(text: str) -> str:

@@ -15,15 +15,17 @@ import torch
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
+from torch import Tensor
 
 from .. import settings
 from ..api.experiments import Options, resume_run, start_run
 from ..api.recovery import Hints, recovery_hints
-from ..data.base import Dataset, Examples
+from ..data.base import Dataset, Examples, Reading
 from ..data.columns import rules_of
 from ..data.datasets import preparation_of
 from ..data.encoding import Encoding, columns_of, from_column_records, learn_encoding
 from ..data.npz import read_npz
+from ..data.targets import CLASSIFICATION, REGRESSION
 from ..errors import DivergenceError, InputError, RunError, unknown
 from ..experiment import Experiment, code_names, fingerprint, from_toml
 from ..numerics import standard_settings
@@ -38,8 +40,14 @@ from ..trackers.table import check_trackers
 from .client import Site, client_app
 from .engine import SiteEngine
 from .membership import Membership, Rules, column_order
-from .protocol import RunEvent, check_site, format_event, read_moments
-from .refusals import RefusedError, check_task
+from .protocol import (
+    RunEvent,
+    check_site,
+    format_event,
+    read_moments,
+    read_target_moments,
+)
+from .refusals import RefusedError
 from .site import read_site
 
 FAILURES: dict[str, type[InputError | RunError]] = {
@@ -75,6 +83,7 @@ class SiteTask(Task):
         return schema.PartitionRecord(
             classes=list(self.classes),
             counts=[site.counts for site in self.sites],
+            samples=self.site_samples(),
             names=list(self.names),
             encoding=self.encoding_record(),
             sha256=hashlib.sha256(hashes.encode()).hexdigest(),
@@ -82,6 +91,12 @@ class SiteTask(Task):
             sites=list(self.sites),
             test=hash_test_set(self.test),
         )
+
+    def site_samples(self) -> list[int] | None:
+        """Return the samples of each site; None if every sample has one class."""
+        if self.objective.name == CLASSIFICATION:
+            return None
+        return [site.num_samples for site in self.sites]
 
 
 def server_app(experiment: Path) -> ServerApp:
@@ -132,12 +147,11 @@ def site_app(experiment: Path) -> ClientApp:
 @standard_settings()
 def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> Result:
     """Run an experiment over all sites, or resume a run with those that are connected."""
-    check_task(exp)
     rules = check_config(exp, config)
     track = check_trackers(read_names(config, "track"))
     out = Path(config["out"])
     stored = read_stored(out, exp) if config.get("resume") else None
-    test = read_test(str(config.get("test", "")))
+    test = read_test(str(config.get("test", "")), exp)
     if stored is not None:
         check_same_test(stored, with_site_dtype(test, stored.sites or []), out)
     membership = Membership(
@@ -215,11 +229,11 @@ def restore_membership(membership: Membership, stored: schema.PartitionRecord) -
     membership.wait_for(lambda present: len(present) >= needed, f"and a round needs {needed}")
 
 
-def read_test(path: str) -> Dataset | None:
+def read_test(path: str, exp: Experiment) -> Dataset | None:
     """Return the server's own test set from an .npz file, if `path` is set, as `train`."""
     if not path:
         return None
-    data = read_npz(Path(path))
+    data = read_npz(Path(path), Reading(task=exp.task))
     return data if data.test is None else replace(data, train=data.test)
 
 
@@ -260,26 +274,50 @@ def make_task(exp: Experiment, membership: Membership, run: str, test: Dataset |
         raise InputError(
             f"the sites have samples of type {sites[0].dtype}; supported are {' and '.join(DTYPES)}"
         )
+    check_targets(exp, sites)
     check_held_out(exp, sites, test)
     encoding = learn_site_encoding(exp, sites)
     membership.encoding = None if encoding is None else encoding.to_record()
-    no_samples = Examples(torch.zeros(0, *shape, dtype=dtype), torch.zeros(0, dtype=torch.long))
+    classes = tuple(sites[0].classes)
+    no_samples = Examples(torch.zeros(0, *shape, dtype=dtype), no_targets(exp.task, len(classes)))
     data = FederatedData(
         train=no_samples,
         parts={},
         test=no_samples if test is None else test.train,
-        classes=tuple(sites[0].classes),
+        classes=classes,
         preparation=preparation_of(exp.dataset, dtype, len(shape)),
         names=tuple(site.name for site in sites),
         table=None if encoding is None else columns_of(encoding),
     )
     moments = (read_moments(site) for site in sites)
+    targets = (read_target_moments(site) for site in sites)
     try:
-        task = build_task(exp, data, party_moments=moments, encoding=encoding)
+        task = build_task(
+            exp, data, party_moments=moments, party_targets=targets, encoding=encoding
+        )
     except RefusedError as error:  # a site reports no moments although the model needs them
         raise RunError(str(error)) from None
     values = {field.name: getattr(task, field.name) for field in fields(task)}
     return SiteTask(**values, run=run, sites=sites)
+
+
+def check_targets(exp: Experiment, sites: tuple[schema.SiteRecord, ...]) -> None:
+    """Check that the sites have read their data for the task of the experiment."""
+    for site in sites:
+        has_classes = site.samples is None
+        if has_classes != (exp.task == CLASSIFICATION):
+            raise RunError(
+                f"{site.name} does not describe its data as task={exp.task} needs; all sites and "
+                "the server must have the same app/experiment.toml"
+            )
+
+
+def no_targets(task: str, targets: int) -> Tensor:
+    """Return the labels or targets of no sample."""
+    if task == CLASSIFICATION:
+        return torch.zeros(0, dtype=torch.long)
+    dtype = torch.float64 if task == REGRESSION else torch.float32
+    return torch.zeros(0, targets, dtype=dtype)
 
 
 def learn_site_encoding(exp: Experiment, sites: tuple[schema.SiteRecord, ...]) -> Encoding | None:

@@ -28,7 +28,6 @@ from ..task import Task, hash_examples, make_task, with_derived_settings
 from .client import Site, client_app
 from .engine import SiteEngine
 from .membership import Membership, Rules
-from .refusals import check_task
 
 HOUR = 3600.0  # seconds
 WEEK = 7 * 24 * HOUR
@@ -50,7 +49,6 @@ def simulate(
 
     On a cluster (`ray_address`) every machine must have access to `out` and to the data.
     """
-    check_task(exp)
     task = task or make_task(exp)
     exp = with_derived_settings(exp, task)
     results: list[Result | BaseException] = []

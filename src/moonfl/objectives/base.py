@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from ..data.moments import Moments
 from ..measures import Measure
 from ..metrics import Counts, Score
 from ..types import Params
@@ -68,6 +69,10 @@ class Objective(Generic[C]):
         """Return the buffers of the model that the objective determines."""
         return {}
 
-    def fit(self, targets: Iterable[Tensor]) -> "Objective[Any]":
-        """Return the objective with statistics of the targets of all parties."""
+    def fit(self, targets: Iterable[Moments]) -> "Objective[Any]":
+        """Return the objective with statistics of the targets, from the sums of each party."""
+        return self
+
+    def with_statistics(self, buffers: Params) -> "Objective[Any]":
+        """Return the objective with the statistics that the buffers of a model hold."""
         return self

@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data.base import Examples
-from ..data.moments import compute_moments, mean_and_std
+from ..data.moments import Moments, mean_and_std
 from ..measures import RMSE, Measure
 from ..metrics import Score
 from ..models.base import TARGET_STATISTICS
@@ -130,9 +129,13 @@ class Regression(Objective[Errors]):
     def statistics(self) -> Params:
         return dict(zip(TARGET_STATISTICS, self._scales(), strict=True))
 
-    def fit(self, targets: Iterable[Tensor]) -> "Regression":
-        parts = [compute_moments(Examples(y, y)) for y in targets]
+    def fit(self, targets: Iterable[Moments]) -> "Regression":
+        parts = list(targets)
         mean, std = mean_and_std(parts, tuple(parts[0].mean.shape))
+        return replace(self, mean=mean, std=std)
+
+    def with_statistics(self, buffers: Params) -> "Regression":
+        mean, std = (buffers[name].cpu() for name in TARGET_STATISTICS)
         return replace(self, mean=mean, std=std)
 
     def _scales(self) -> tuple[Tensor, Tensor]:

@@ -194,10 +194,17 @@ class SiteRecord(Record):
     sha256: Sha256  # hash of the site's data
     held_out: Count  # number of samples for evaluation
     validation: Count  # number of samples for selecting a round
+    samples: Count | None = None  # training samples, if they are not the sum of the counts
     features: list[Name] = []  # column names of a table
     moments: Moments | None = None
+    targets: Moments | None = None  # of the targets of a regression
     columns: list[ColumnRecord] | None = None  # instead of moments, if a table is encoded
     secret: str | None = None  # proves that the site is this party; never stored
+
+    @property
+    def num_samples(self) -> int:
+        """Return the number of training samples."""
+        return sum(self.counts) if self.samples is None else self.samples
 
 
 class PartitionRecord(Record):

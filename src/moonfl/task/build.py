@@ -8,7 +8,7 @@ from torch import nn
 
 from ..data.base import Dataset, check_names
 from ..data.encoding import Encoding
-from ..data.moments import Moments, compute_moments, mean_and_std
+from ..data.moments import Moments, compute_moments, mean_and_std, target_moments
 from ..errors import InputError, first_line
 from ..experiment import Experiment
 from ..models.encoders import ENCODERS, ModelSource
@@ -48,12 +48,14 @@ def build_task(
     *,
     model: ModelSource | None = None,
     party_moments: Iterable[Moments] | None = None,
+    party_targets: Iterable[Moments] | None = None,
     encoding: Encoding | None = None,
 ) -> Task:
     """Build the task of federated data; `model` replaces the experiment's.
 
-    `party_moments` are the sums for standardisation where the parties' samples are elsewhere, and
-    `encoding` is that of a table whose statistics come from elsewhere.
+    `party_moments` are the sums for standardisation where the parties' samples are elsewhere,
+    `party_targets` those of regression targets, and `encoding` is that of a table whose statistics
+    come from elsewhere.
     """
     data = encode_table(exp, data, encoding)
     encoding = data.preparation.encoding
@@ -86,6 +88,7 @@ def build_task(
         shared = encoding.scales()
     elif network.standardises:
         shared = mean_and_std(party_moments or map(compute_moments, by_number.values()), shape)
+    targets = party_targets or (target_moments(examples.y) for examples in by_number.values())
     return Task(
         build=network.build,
         parties=parties,
@@ -101,7 +104,7 @@ def build_task(
         personal=personal,
         scales=shared,
         features=data.features,
-        objective=make_objective(exp.task).fit(examples.y for examples in by_number.values()),
+        objective=make_objective(exp.task).fit(targets),
     )
 
 

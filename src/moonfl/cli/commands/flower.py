@@ -13,7 +13,6 @@ from ...flower import run as deployment
 from ...flower.init import check_path
 from ...flower.init import init as create_deployment
 from ...flower.membership import Rules
-from ...flower.refusals import check_task
 from ...flower.server import check_config
 from ...flower.simulation import simulate as run_simulation
 from ...runs.progress import Progress
@@ -26,7 +25,6 @@ from .training import print_result, run_directory, train, with_hint
 def simulate(args: argparse.Namespace) -> None:
     """Run an experiment on Flower's simulation engine."""
     name, exp = select_experiment(args.words, args.trust)
-    check_task(exp)  # before a folder is created
     task = make_task(exp)
     exp = with_derived_settings(exp, task)
     notify(describe(exp))
