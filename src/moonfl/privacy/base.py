@@ -68,6 +68,10 @@ class Privacy:
         """Return the mechanism with noise and sampling that nobody can compute again."""
         raise NotImplementedError
 
+    def caution(self) -> str:
+        """Return what would make the guarantee of a published model void, or nothing."""
+        return ""
+
     def guarantee(self, rate: float, rounds: int) -> "Guarantee":
         """Return what holds for every single party after so many rounds."""
         raise NotImplementedError

@@ -8,17 +8,16 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from .. import tree
-from ..errors import InputError
+from ..errors import InputError, RunError
 from ..settings import setting
 from ..types import Params, Update
 from . import accountant
 from .base import Guarantee, Privacy, PrivateRound
 from .random_bits import new_key, normal, seed_key, uniform
-
-MODEL = "params"  # names the change of the model among what a party sends
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,12 @@ class ServerNoise(Privacy):
     epsilon: float | None = setting(
         None, "epsilon after all rounds, instead of noise, which is computed from it", above=0
     )
-    delta: float = setting(1e-5, "delta of the guarantee, smaller than 1/parties", above=0, below=1)
+    delta: float = setting(
+        1e-5,
+        "delta of the guarantee, smaller than 1/parties",
+        low=accountant.SMALLEST_DELTA,
+        below=1,
+    )
     secret: bool = setting(
         False,
         "whether noise and sampling are secret and different in every run; false: they follow from "
@@ -72,25 +76,28 @@ class ServerNoise(Privacy):
 
     def privatise(self, updates: list[Update], private: PrivateRound) -> list[Update]:
         """Return as many copies of the noisy mean as parties are expected in a round."""
-        zeros = tree.zeros_like(private.params)
-        origins = {MODEL: private.params} | dict.fromkeys(private.extra, zeros)
         expected = private.rate * private.parties
-        std = self.multiplier * private.clip * math.sqrt(len(origins))
+        std = self.multiplier * private.clip * math.sqrt(1 + len(private.extra))
         key = self._key(private.seed, private.t)
-        means: dict[str, Params] = {}
-        for label, origin in origins.items():
-            vectors = [u.params if label == MODEL else u.extra[label] for u in updates]
+
+        def noisy_mean(vectors: list[Params], origin: Params, purpose: str) -> Params:
             total = sum_clipped(vectors, origin, private.clip)
             mean = {}
             for name, value in origin.items():
-                noise = std * normal(key, f"{label} {name}", value.shape)
+                noise = std * normal(key, f"{purpose} {name}", value.shape)
                 moved = value.double().cpu() + (total[name] + noise) / expected
                 mean[name] = moved.to(value)
-            means[label] = mean
-        extra = {label: means[label] for label in private.extra}
+            return mean
+
+        params = noisy_mean([u.params for u in updates], private.params, "params")
+        extra: dict[str, Params] = {}
+        for number, (label, like) in enumerate(private.extra.items()):
+            vectors = [u.extra.get(label, {}) for u in updates]
+            # A number, because labels and names may contain spaces: no noise is used twice.
+            extra[label] = noisy_mean(vectors, tree.zeros_like(like), f"extra {number}")
         update = Update(
             party=0,
-            params=means[MODEL],
+            params=params,
             buffers={},
             num_samples=1,
             num_steps=1,
@@ -99,14 +106,28 @@ class ServerNoise(Privacy):
         return [update] * max(1, round(expected))
 
     def calibrated(self, rate: float, rounds: int) -> "ServerNoise":
-        accountant.library()  # a run without it would fail in its last round
-        if self.epsilon is None:
-            return self
-        noise = accountant.noise_for(self.epsilon, rate, rounds, self.delta)
-        return replace(self, noise=noise, epsilon=None)
+        resolved = self
+        if self.epsilon is not None:
+            noise = accountant.noise_for(self.epsilon, rate, rounds, self.delta)
+            resolved = replace(self, noise=noise, epsilon=None)
+        # before the first round: a run without the library would fail in its last one
+        if math.isinf(resolved.guarantee(rate, rounds).epsilon):
+            raise InputError(
+                f"dp.noise={resolved.noise:g} with dp.delta={self.delta:g} gives no finite epsilon "
+                f"after {rounds} rounds; increase dp.noise or dp.delta"
+            )
+        return resolved
 
     def with_secrets(self) -> "ServerNoise":
         return replace(self, secret=True)
+
+    def caution(self) -> str:
+        if self.secret:
+            return ""
+        return (
+            "the noise follows from the seed, which is part of every export, and can be removed: "
+            "use dp.secret=true for a model that leaves your hands"
+        )
 
     def guarantee(self, rate: float, rounds: int) -> Guarantee:
         epsilon = accountant.epsilon(self.multiplier, rate, rounds, self.delta)
@@ -116,7 +137,10 @@ class ServerNoise(Privacy):
     def multiplier(self) -> float:
         """Return the noise multiplier."""
         if self.noise is None:
-            raise ValueError("the noise is computed from epsilon before the first round")
+            raise InputError(
+                f"dp.epsilon={self.epsilon:g} has no noise yet, which depends on the number of "
+                "rounds; use calibrated(rate, rounds), or the experiment of a result"
+            )
         return self.noise
 
     def _key(self, seed: int, t: int) -> bytes:
@@ -128,11 +152,25 @@ def sum_clipped(vectors: list[Params], origin: Params, clip: float) -> dict[str,
 
     A vector whose norm is not finite adds nothing, like that of a party that does not take part.
     """
-    total = {name: tree.zeros_like({name: value})[name].double() for name, value in origin.items()}
+    total = {name: torch.zeros(value.shape, dtype=torch.float64) for name, value in origin.items()}
     for vector in vectors:
-        change = {name: vector[name].double() - value.double() for name, value in origin.items()}
-        norm = float(tree.norm(change))
+        tensors = {**vector}  # may be on disk: read once
+        check_shapes(tensors, origin)
+        change = {name: tensors[name].double() - value.double() for name, value in origin.items()}
+        norm = tree.norm(change)
         if math.isfinite(norm):
             scale = min(1.0, clip / norm) if norm > 0 else 1.0
             total = {name: total[name] + scale * change[name] for name in total}
     return total
+
+
+def check_shapes(tensors: Params, origin: Params) -> None:
+    """Check what a party sends: torch would repeat noise to fit a larger tensor."""
+    sent = {name: list(value.shape) for name, value in tensors.items()}
+    declared = {name: list(value.shape) for name, value in origin.items()}
+    for name in {**declared, **sent}:
+        if sent.get(name) != declared.get(name):
+            raise RunError(
+                f"dp: a party sends '{name}' with shape {sent.get(name)}, and {declared.get(name)} "
+                "is expected; a method declares in extra_like() what its finish() sends"
+            )
