@@ -34,7 +34,7 @@ from ..runs.recorder import Recorder, Result, Watch, ignore, implementation_choi
 from ..runs.schema import RoundRecord
 from ..runs.states import States
 from ..runs.stopping import is_finished
-from ..task import Task, make_task, with_derived_settings
+from ..task import Task, make_task, with_derived_settings, with_noise
 from ..trackers.table import check_trackers
 from ..trackers.tracking import tracking
 from ..types import Params, Server
@@ -210,6 +210,7 @@ def resume_run(
         task.check_images()
         check_data(directory, exp, task)
         if not is_finished(exp.rounds, exp.patience, records):
+            with_noise(exp)  # is set; without the accountant the last round would fail
             announce_changes(update_versions(directory, len(records) + 1))
         folder.mkdir(exist_ok=True)
         selected = None

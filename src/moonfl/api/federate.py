@@ -38,7 +38,7 @@ from ..runs.directory import holds_run, is_being_replaced, read_experiment
 from ..runs.progress import in_notebook
 from ..runs.recorder import Result, Watch, ignore
 from ..settings import RENAMED
-from ..task import FederatedData, Task, build_task, hold_out, shift_parties
+from ..task import FederatedData, Task, build_task, hold_out, shift_parties, with_derived_settings
 from .experiments import Options, resume_run, start_run
 from .recovery import Hints, recovery_hints
 
@@ -135,6 +135,7 @@ def federate(
         party_sets = _with_groups(party_sets, groups, names)
     data = _federated_data(model, names, party_sets, test, exp)
     task = build_task(exp, data, model=model)
+    exp = with_derived_settings(exp, task)
     _notify_if_classifier(model, task)
     trusted = code_names(exp)  # the caller passed them
     options = Options(

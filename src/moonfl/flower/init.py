@@ -27,7 +27,7 @@ from ..data.npz import write_npz
 from ..data.targets import CLASSIFICATION
 from ..errors import InputError
 from ..experiment import HOLDOUT, Experiment, to_toml
-from ..task import Task, build_task, read, split
+from ..task import Task, build_task, read, split, with_noise
 from .certificates import general_name, write_certificates, write_node_key
 from .membership import Rules
 
@@ -61,7 +61,7 @@ def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: boo
     """
     exp = replace(exp, parties=sites, device="cpu")  # each site sets its device in site.toml
     if exp.dp.is_private:
-        exp = replace(exp, dp=exp.dp.calibrated(exp.sample_fraction, exp.rounds).with_secrets())
+        exp = replace(exp, dp=with_noise(exp).dp.with_secrets())
     check_folder(folder)
     server = parse_address(address, sites)
     check_experiment(exp, with_data)

@@ -35,7 +35,7 @@ from ..runs.index import PARTITION
 from ..runs.recorder import Result, Watch
 from ..runs.states import States
 from ..runs.summary import summarise_result
-from ..task import FederatedData, Task, build_task, hash_examples
+from ..task import FederatedData, Task, build_task, hash_examples, with_noise
 from ..trackers.table import check_trackers
 from .client import Site, client_app
 from .engine import SiteEngine
@@ -147,6 +147,8 @@ def site_app(experiment: Path) -> ClientApp:
 @standard_settings()
 def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> Result:
     """Run an experiment over all sites, or resume a run with those that are connected."""
+    check_secret(exp)
+    exp = with_noise(exp)
     rules = check_config(exp, config)
     track = check_trackers(read_names(config, "track"))
     out = Path(config["out"])
@@ -174,6 +176,15 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> 
             return start_run(exp, out, task=task, options=options)
         previous = bool(config.get("previous"))
         return resume_run(out, previous=previous, task=task, options=options)
+
+
+def check_secret(exp: Experiment) -> None:
+    """Refuse noise of differential privacy that follows from the seed, which every site has."""
+    if exp.dp.is_private and exp.dp != exp.dp.with_secrets():
+        raise InputError(
+            "the noise of dp follows from the seed, which every site has; set secret = true below "
+            "[dp] in app/experiment.toml"
+        )
 
 
 def check_config(exp: Experiment, config: dict[str, Any]) -> Rules:

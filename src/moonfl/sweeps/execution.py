@@ -28,7 +28,7 @@ from ..errors import DivergenceError, InputError, RunError, notify, quoted
 from ..experiment import Experiment
 from ..report.runs import Run
 from ..runs.directory import DIVERGED, check_data
-from ..task import Task, make_task, with_derived_settings
+from ..task import Task, make_task, with_derived_settings, with_noise
 from .space import Setting
 
 HINTS = Hints(
@@ -85,6 +85,7 @@ def read_runs(setting: Setting, seeds: int, folder: Path) -> tuple[dict[int, Run
     exp = setting.experiment
     if exp.parties == 0:
         exp = with_derived_settings(exp, make_task(exp))
+    exp = with_noise(exp)
     runs: dict[int, Run] = {}
     diverged: list[int] = []
     for seed in range(exp.seed, exp.seed + seeds):

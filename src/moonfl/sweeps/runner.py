@@ -71,6 +71,11 @@ def with_validation(make: MakeExperiment, select: Select) -> MakeExperiment:
         exp = make(words)
         if select == "test" or exp.validation is not None:
             return exp
+        if exp.dp.is_private:
+            raise InputError(
+                "a sweep selects a setting on validation samples of the parties, which dp does not "
+                "cover; use --select test with public data"
+            )
         return replace(exp, validation=VALIDATION)
 
     return make_validated

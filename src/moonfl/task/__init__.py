@@ -5,7 +5,7 @@ takes all of it. `moonfl.federate`, a Flower site and the Flower server start wi
 already split by party (FederatedData).
 """
 
-from .build import build_task, make_task, with_derived_settings
+from .build import build_task, make_task, with_derived_settings, with_noise
 from .federated_data import (
     FederatedData,
     hash_examples,
@@ -35,4 +35,5 @@ __all__ = [
     "shift_parties",
     "split",
     "with_derived_settings",
+    "with_noise",
 ]

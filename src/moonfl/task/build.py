@@ -121,6 +121,11 @@ def with_derived_settings(exp: Experiment, task: Task) -> Experiment:
     """Set the number of parties if the data decide it, and the noise if epsilon does."""
     if not exp.parties:
         exp = replace(exp, parties=len(task.parties))
-    if exp.dp.is_private:
-        exp = replace(exp, dp=exp.dp.calibrated(exp.sample_fraction, exp.rounds))
-    return exp
+    return with_noise(exp)
+
+
+def with_noise(exp: Experiment) -> Experiment:
+    """Set the noise of a run with differential privacy, if epsilon decides it."""
+    if not exp.dp.is_private:
+        return exp
+    return replace(exp, dp=exp.dp.calibrated(exp.sample_fraction, exp.rounds))
