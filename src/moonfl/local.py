@@ -391,4 +391,7 @@ def divergence(exp: Experiment, t: int, event: str) -> DivergenceError:
     rate = exp.learning_rate(t)
     scheduled = "" if rate == exp.lr else f", {rate:.3g} in this round"
     cause = f"most often the learning rate is too large (lr={exp.lr:g}{scheduled})"
-    return DivergenceError(f"{event}: {cause}; lower lr, or the weight of the method's own term")
+    remedy = "lower lr, or the weight of the method's own term"
+    if exp.dp.is_private:
+        remedy += ", or the noise of dp: lower clip, or let more parties take part in a round"
+    return DivergenceError(f"{event}: {cause}; {remedy}")

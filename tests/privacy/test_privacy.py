@@ -21,7 +21,7 @@ from helpers.flower_deployment import Deployment, run_simulated
 from helpers.interruption import StopError, results_of, stop_after
 from helpers.problems import quadratics, train, with_algorithm
 from moonfl.algorithms import ALGORITHMS, FedAvg
-from moonfl.errors import InputError
+from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment, fingerprint, from_toml, override
 from moonfl.privacy import PrivateRound, ServerNoise, accountant
 from moonfl.privacy.random_bits import new_key, normal, seed_key, uniform
@@ -113,6 +113,46 @@ def test_the_noise_covers_all_that_a_party_sends(labels: tuple[str, ...]) -> Non
     assert len({float(vector[0]) for vector in vectors}) == len(vectors)
 
 
+@pytest.mark.parametrize("labels", [(), ("delta_c",), ("a", "b")])
+def test_one_party_moves_all_that_is_released_by_at_most_its_share(labels: tuple[str, ...]) -> None:
+    """sqrt(k) clip / (q N) for k vectors, to which the noise is proportional."""
+    rng = torch.Generator().manual_seed(0)
+    w = {"w": torch.randn(5, generator=rng)}
+    private = make_round(w, extra=dict.fromkeys(labels, w))
+    updates = []
+    for _ in range(3):
+        extra = {label: {"w": 50 * torch.randn(5, generator=rng)} for label in labels}
+        updates.append(make_update(50 * torch.randn(5, generator=rng), extra))
+    everyone, *_ = ServerNoise(noise=1).privatise(updates, private)
+    without, *_ = ServerNoise(noise=1).privatise(updates[:-1], private)
+    moves = [everyone.params["w"] - without.params["w"]]
+    moves += [everyone.extra[label]["w"] - without.extra[label]["w"] for label in labels]
+    share = private.clip * math.sqrt(1 + len(labels)) / (private.rate * private.parties)
+    assert float(torch.cat(moves).norm()) == pytest.approx(share, rel=1e-5)
+
+
+def test_no_noise_is_used_twice() -> None:
+    """Whatever the labels and names are: 'a b' + 'c' is not 'a' + 'b c'."""
+    w = {"c": torch.zeros(4), "b c": torch.zeros(4)}
+    private = make_round(w, extra=dict.fromkeys(["params", "a", "a b", "0", "extra 0"], w))
+    update, *_ = ServerNoise(noise=1).privatise([], private)
+    vectors = [update.params, *update.extra.values()]
+    noise = [tuple(params[name].tolist()) for params in vectors for name in params]
+    assert len(set(noise)) == 12
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{}, {"delta": {}}, {"delta": {"v": torch.zeros(2)}}, {"delta": {"w": torch.zeros(3, 2)}}],
+)
+def test_undeclared_tensors_are_refused(extra: State) -> None:
+    """A larger tensor would get the same noise several times."""
+    w = {"w": torch.zeros(2)}
+    private = make_round(w, extra={"delta": w})
+    with pytest.raises(RunError, match="extra_like"):
+        ServerNoise(noise=1).privatise([make_update(torch.ones(2), extra)], private)
+
+
 def test_rounds_have_different_noise() -> None:
     w = {"w": torch.zeros(4)}
     mechanism = ServerNoise(noise=1)
@@ -184,6 +224,26 @@ def test_every_method_is_covered_or_refused(name: str) -> None:
     assert not any(after[key].equal(before[key]) for key in before)
 
 
+class Counter(nn.Module):
+    """A classifier with a buffer that depends on the samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+        self.register_buffer("total", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.total += x.sum().detach()
+        return self.layer(x.flatten(1))
+
+
+def test_buffers_keep_their_initial_values() -> None:
+    task = build_task(EXP, split(EXP, read(EXP)), model=Counter())
+    buffers = train(EXP, task).buffers
+    assert [float(value) for name, value in buffers.items() if name.endswith("total")] == [0.0]
+
+
 # runs
 
 
@@ -208,6 +268,17 @@ def test_a_round_without_parties_adds_noise() -> None:
     assert not any(after[name].equal(before[name]) for name in before)
 
 
+@pytest.mark.parametrize("engine", ["pool", "flower"])
+def test_every_engine_has_rounds_without_parties(engine: str, tmp_path: Path) -> None:
+    exp = replace(EXP, sample_fraction=1e-6, rounds=2)
+    expected = moonfl.run(exp, workers=1).models
+    if engine == "pool":
+        result = moonfl.run(exp, tmp_path / "run", workers=2)
+    else:
+        result = run_simulated(exp, tmp_path / "run")
+    assert same(result.models, expected)
+
+
 def test_batchnorm_must_stay_at_the_party() -> None:
     data = split(EXP, read(EXP))
     layers = [nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10)]
@@ -222,6 +293,26 @@ def test_secret_noise_differs_in_every_run() -> None:
     assert not same(first.models, second.models)
 
 
+def test_secret_sampling_differs_in_every_round() -> None:
+    mechanism = ServerNoise(noise=1, secret=True)
+    samples = [mechanism.sample(100, 0.5, 0, 0) for _ in range(2)]
+    assert samples[0] != samples[1]
+    private = make_round({"w": torch.zeros(4)})
+    first, second = (mechanism.privatise([], private)[0].params["w"] for _ in range(2))
+    assert not first.equal(second)
+
+
+def test_a_run_with_secret_noise_is_resumed(tmp_path: Path) -> None:
+    exp = replace(EXP, dp=replace(EXP.dp, secret=True))
+    with pytest.raises(StopError):
+        moonfl.run(exp, tmp_path / "run", workers=1, watch=stop_after(1))
+    before = json.loads((tmp_path / "run" / "rounds.jsonl").read_text())
+    result = moonfl.resume(tmp_path / "run", workers=1)
+    assert result.experiment.dp == exp.dp
+    assert len(result.rounds) == 3
+    assert result.rounds[0].loss == before["loss"]
+
+
 def test_a_deployment_has_secret_noise(tmp_path: Path) -> None:
     words = ["clip=1", "dp=server", "dp.epsilon=20", "sample_fraction=1", "parties=3"]
     deployment = Deployment(tmp_path / "federation", override(QUICK, words))
@@ -229,8 +320,58 @@ def test_a_deployment_has_secret_noise(tmp_path: Path) -> None:
     assert isinstance(stored.dp, ServerNoise)
     assert stored.dp.secret
     assert stored.dp.guarantee(1.0, 3).epsilon == pytest.approx(20, rel=0.01)
+    deployment.exp = replace(stored, dp=replace(stored.dp, secret=False))
+    with pytest.raises(InputError, match="secret = true"):
+        deployment.serve()
+    assert not deployment.out.exists()
     deployment.exp = stored
     assert len(deployment.serve().rounds) == 3
+
+
+def test_a_deployment_with_epsilon_is_resumed(tmp_path: Path) -> None:
+    """If somebody writes it into app/experiment.toml."""
+    words = ["clip=1", "dp=server", "dp.noise=1", "sample_fraction=1", "parties=3", "rounds=1"]
+    deployment = Deployment(tmp_path / "federation", override(QUICK, words))
+    deployment.exp = replace(deployment.exp, dp=ServerNoise(epsilon=20, secret=True))
+    first = deployment.serve()
+    assert isinstance(first.experiment.dp, ServerNoise)
+    assert first.experiment.dp.noise is not None
+    assert same(deployment.serve(resume=True).models, first.models)
+
+
+def test_federate_resumes_a_run_with_epsilon(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    parties = [(rng.random((20, 4)), np.arange(20) % 2) for _ in range(3)]
+    settings: dict = {"rounds": 2, "epochs": 1, "standardise": False, "clip": 1.0}
+    settings |= {"dp": ServerNoise(epsilon=30, delta=0.01), "out": tmp_path / "run"}
+    with pytest.raises(StopError):
+        moonfl.federate("mlp", parties, workers=1, watch=stop_after(1), **settings)
+    result = moonfl.federate("mlp", parties, workers=1, resume=True, **settings)
+    guarantee = result.experiment.dp.guarantee(1.0, len(result.rounds))
+    assert guarantee.epsilon == pytest.approx(30, rel=0.01)
+
+
+def test_a_sweep_over_epsilon_finds_its_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from moonfl.cli.main import main
+
+    words = ["digits-fedavg", "rounds=1", "epochs=1", "parties=3", "clip=1", "dp=server"]
+    words += ["dp.epsilon=20,40", "--out", str(tmp_path / "sweep"), "--jobs", "1"]
+    assert main(["sweep", *words]) == 2
+    assert "--select test" in capsys.readouterr().err
+    assert main(["sweep", *words, "--select", "test"]) == 0
+    assert "selected dp.epsilon=" in capsys.readouterr().out
+
+
+def test_an_export_describes_its_guarantee(tmp_path: Path) -> None:
+    for secret in (False, True):
+        exp = replace(EXP, rounds=1, dp=replace(EXP.dp, secret=secret))
+        result = moonfl.run(exp, tmp_path / f"run{secret}", workers=1)
+        moonfl.export(result, tmp_path / f"export{secret}")
+        text = (tmp_path / f"export{secret}" / "README.md").read_text()
+        assert str(exp.dp.guarantee(0.5, 1)) in text
+        assert ("void" in text) == (not secret)
 
 
 def test_the_guarantee_is_stored_and_reported(
@@ -266,14 +407,16 @@ def gaussian_epsilon(noise: float, delta: float) -> float:
     """Return epsilon of the Gaussian mechanism, from the exact delta (Balle and Wang 2018)."""
 
     def excess(epsilon: float) -> float:
-        a = norm.cdf(1 / (2 * noise) - epsilon * noise)
-        b = norm.cdf(-1 / (2 * noise) - epsilon * noise)
-        return a - math.exp(epsilon) * b - delta
+        a = norm.logcdf(1 / (2 * noise) - epsilon * noise)
+        b = epsilon + norm.logcdf(-1 / (2 * noise) - epsilon * noise)
+        return float(a + math.log1p(-math.exp(min(b - a, -1e-12))) - math.log(delta))
 
-    return float(brentq(excess, 0, 200))
+    return float(brentq(excess, 1e-6, 1 / (2 * noise**2) + 20 / noise))
 
 
-@pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (4.0, 50), (10.0, 7)])
+@pytest.mark.parametrize(
+    ("noise", "rounds"), [(1.0, 1), (4.0, 50), (10.0, 7), (0.3, 3), (0.1, 1), (0.1, 1000)]
+)
 def test_epsilon_of_all_parties_is_exact(noise: float, rounds: int) -> None:
     """Many rounds of the Gaussian mechanism are one with less noise."""
     exact = gaussian_epsilon(noise / math.sqrt(rounds), 1e-5)
@@ -298,6 +441,43 @@ def test_noise_is_calibrated_to_epsilon() -> None:
     assert isinstance(resolved.dp, ServerNoise)
     assert resolved.dp.epsilon is None
     assert resolved.dp.guarantee(0.5, 3).epsilon == pytest.approx(3, rel=0.02)
+
+
+@pytest.mark.parametrize("target", [0.01, 8.0, 1000.0])
+@pytest.mark.parametrize("rate", [0.2, 1.0])
+def test_calibrated_noise_never_exceeds_epsilon(target: float, rate: float) -> None:
+    noise = accountant.noise_for(target, rate, 30, 1e-5)
+    assert 0.98 * target < accountant.epsilon(noise, rate, 30, 1e-5) <= target
+
+
+@pytest.mark.parametrize(
+    ("dp", "reason"),
+    [
+        (ServerNoise(noise=1e-9), "increase dp.noise"),
+        (ServerNoise(epsilon=1e-9, delta=1e-12), "increase dp.epsilon or dp.delta"),
+    ],
+)
+def test_a_guarantee_that_cannot_be_proved_is_refused(
+    dp: ServerNoise, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        moonfl.run(replace(EXP, dp=dp), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_epsilon_alone_has_no_guarantee_yet() -> None:
+    with pytest.raises(InputError, match="calibrated"):
+        ServerNoise(epsilon=1).guarantee(1.0, 5)
+
+
+def test_without_the_library_a_run_is_not_resumed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(StopError):
+        moonfl.run(EXP, tmp_path / "run", workers=1, watch=stop_after(1))
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(InputError, match=r"moonfl\[privacy\]"):
+        moonfl.resume(tmp_path / "run", watch=lambda record: pytest.fail("a round was trained"))
 
 
 def test_without_the_library_a_run_does_not_start(
@@ -326,6 +506,7 @@ def test_without_the_library_a_run_does_not_start(
         ([*PRIVATE, "algorithm=solo", "rounds=1"], "aggregates nothing"),
         ([*PRIVATE, "validation=0.1"], "validation"),
         (["clip=1", "dp=server", "dp.noise=1", "dp.delta=0.2"], "1/parties"),
+        (["clip=1", "dp=server", "dp.noise=1", "dp.delta=1e-20"], ">= 1e-12"),
         ([*PRIVATE, "dataset=csv", "task=regression", "column=site"], "task=regression"),
     ],
 )

@@ -7,6 +7,7 @@ import torch
 
 from ..experiment import CUSTOM_MODEL, Experiment
 from ..measures import is_evaluated, measure_of
+from ..personal import GLOBAL
 from ..report.tables import markdown_text
 from ..runs.schema import RoundRecord
 from ..trained_model import Blueprint, describe
@@ -92,6 +93,23 @@ def describe_columns(blueprint: Blueprint) -> str:
     return "\n".join([*lines, ""])
 
 
+def describe_privacy(artifact: Artifact) -> str:
+    """Describe the differential privacy of the global model, if it has some."""
+    exp = artifact.experiment
+    if not exp.dp.is_private or artifact.name != GLOBAL:
+        return ""
+    guarantee = exp.dp.guarantee(exp.sample_fraction, artifact.record.round)
+    lines = [
+        "",
+        f"Differential privacy of every party with all of its samples: {guarantee}.",
+        "It covers the model and not the evaluation above.",
+    ]
+    caution = exp.dp.caution()
+    if caution:
+        lines.append(f"**It is void if you publish the model: {caution}.**")
+    return "\n".join([*lines, ""])
+
+
 def readme(artifact: Artifact) -> str:
     """Return the text of README.md."""
     exp = artifact.experiment
@@ -101,6 +119,7 @@ def readme(artifact: Artifact) -> str:
         stored += f", pixels from 0 to {blueprint.preparation.scale:g}"
     model_argument = ", model" if is_custom(str(exp.model)) else ""
     columns = describe_columns(blueprint)
+    privacy = describe_privacy(artifact)
     sizes = ", ".join(map(str, blueprint.shape))
     title = markdown_text(artifact.title[0].upper() + artifact.title[1:])
     method = markdown_text(exp.algorithm.label)
@@ -112,7 +131,7 @@ def readme(artifact: Artifact) -> str:
 {title}.
 Method {method}, {exp.parties} parties, dataset {exp.dataset}, encoder {encoder}.
 Exported by moonfl {metadata.version("moonfl")} with torch {torch.__version__}.
-
+{privacy}
 | file | contents |
 |---|---|
 | `{PROGRAM}` | the complete model, including the preparation of samples; it needs only torch |

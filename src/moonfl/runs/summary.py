@@ -49,10 +49,12 @@ def summarise_privacy(result: Result) -> str:
     exp = result.experiment
     rounds = len(result.rounds)
     guarantee = exp.dp.guarantee(exp.sample_fraction, rounds)
-    return (
+    text = (
         f"privacy of one party with all its samples after {rounds} rounds: {guarantee}; it holds "
         "for the model, not for the records in the run directory"
     )
+    caution = exp.dp.caution()
+    return f"{text}\n{caution}" if caution else text
 
 
 def summarise_party_models(record: RoundRecord) -> list[str]:
