@@ -23,7 +23,7 @@ from helpers.problems import quadratics, train, with_algorithm
 from moonfl.algorithms import ALGORITHMS, FedAvg
 from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment, fingerprint, from_toml, override
-from moonfl.privacy import PrivateRound, ServerNoise, accountant
+from moonfl.privacy import Guarantee, PrivateRound, ServerNoise, accountant
 from moonfl.privacy.random_bits import new_key, normal, seed_key, uniform
 from moonfl.privacy.server_noise import sum_clipped
 from moonfl.task import build_task, make_task, read, split, with_derived_settings
@@ -383,8 +383,10 @@ def test_the_guarantee_is_stored_and_reported(
     assert main(["run", *words, "--out", str(tmp_path / "run")]) == 0
     output = capsys.readouterr()
     epsilon = accountant.epsilon(0.8, 1.0, 2, 0.001)
-    assert f"epsilon {epsilon:.3g}, delta 0.001" in output.err
-    assert f"after 2 rounds: epsilon {epsilon:.3g}, delta 0.001" in output.out
+    guarantee = str(Guarantee(epsilon, 0.001, "dp-accounting"))
+    assert guarantee in output.err
+    assert f"after 2 rounds: {guarantee}" in output.out
+    assert "dp.secret=true" in output.out
     privacy = json.loads((tmp_path / "run" / "final.json").read_text())["privacy"]
     assert privacy["epsilon"] == pytest.approx(epsilon)
     assert privacy["rounds"] == 2
@@ -393,6 +395,13 @@ def test_the_guarantee_is_stored_and_reported(
     table = (tmp_path / "report" / "accuracy.csv").read_text()
     assert "DP-FedAvg" in table
     assert "epsilon" in table
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "text"), [(8.0, "8"), (7.0501, "7.06"), (0.12345, "0.124"), (51349.9, "51400")]
+)
+def test_epsilon_is_rounded_up(epsilon: float, text: str) -> None:
+    assert str(Guarantee(epsilon, 1e-5, "")) == f"epsilon {text}, delta 1e-05"
 
 
 def test_experiments_without_privacy_keep_their_fingerprint() -> None:

@@ -1,6 +1,7 @@
 """Privacy: the contract of a privacy mechanism (`dp=`)."""
 
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from typing import ClassVar
 
 from ..types import Params, State, Update
@@ -28,7 +29,8 @@ class Guarantee:
     accountant: str  # name and version of the library that computed epsilon
 
     def __str__(self) -> str:
-        return f"epsilon {self.epsilon:.3g}, delta {self.delta:g}"
+        rounded_up = Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(self.epsilon)
+        return f"epsilon {float(rounded_up):g}, delta {self.delta:g}"
 
 
 @dataclass(frozen=True)
