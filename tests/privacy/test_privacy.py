@@ -209,6 +209,19 @@ def test_methods_see_only_the_noisy_mean() -> None:
     train(replace(EXP, algorithm=Curious()), task)
 
 
+@dataclass(frozen=True)
+class Counting(FedAvg):
+    """FedAvg that sends a number in addition to the model."""
+
+    def extra_like(self, params: Params, steps: int, momentum: float) -> State:
+        return {"count": {"n": torch.tensor(1.0)}}
+
+
+def test_numbers_that_parties_send_are_refused() -> None:
+    with pytest.raises(InputError, match=r"in addition to the model \(count\)"):
+        make_task(replace(EXP, algorithm=Counting()))
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_is_covered_or_refused(name: str) -> None:
     exp = replace(with_algorithm(QUICK, name), rounds=1)
@@ -385,7 +398,7 @@ def test_the_guarantee_is_stored_and_reported(
     epsilon = accountant.epsilon(0.8, 1.0, 2, 0.001)
     guarantee = str(Guarantee(epsilon, 0.001, "dp-accounting"))
     assert guarantee in output.err
-    assert f"after 2 rounds: {guarantee}" in output.out
+    assert f"after round 2: {guarantee}" in output.out
     assert "dp.secret=true" in output.out
     privacy = json.loads((tmp_path / "run" / "final.json").read_text())["privacy"]
     assert privacy["epsilon"] == pytest.approx(epsilon)
@@ -395,6 +408,8 @@ def test_the_guarantee_is_stored_and_reported(
     table = (tmp_path / "report" / "accuracy.csv").read_text()
     assert "DP-FedAvg" in table
     assert "epsilon" in table
+    assert main(["compare", str(tmp_path / "run")]) == 0
+    assert "epsilon" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -532,4 +547,6 @@ def test_statistics_of_features_are_refused(tmp_path: Path) -> None:
     words = ["dataset=csv", f"data_dir={path}", "label=outcome", "column=site", *PRIVATE]
     with pytest.raises(InputError, match="standardise=false"):
         make_task(override(Experiment(), words))
+    with pytest.raises(InputError, match="impute and encode"):
+        make_task(override(Experiment(), [*words, "standardise=false", "impute=mean"]))
     make_task(override(Experiment(), [*words, "standardise=false"]))

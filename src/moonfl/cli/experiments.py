@@ -96,7 +96,7 @@ def describe_privacy(exp: Experiment) -> str:
     if not exp.dp.is_private:
         return ""
     guarantee = exp.dp.guarantee(exp.sample_fraction, exp.rounds)
-    return f"{exp.dp.describe()}, clip {exp.clip:g}: {guarantee} after {exp.rounds} rounds\n"
+    return f"{exp.dp.describe()}, clip {exp.clip:g}: {guarantee} after round {exp.rounds}\n"
 
 
 def describe_training(exp: Experiment) -> str:

@@ -285,6 +285,7 @@ def overview_columns(measure: Measure) -> tuple[ResultColumn, ...]:
         ResultColumn("method", label),
         ResultColumn("seeds", seeds, integer),
         ResultColumn("rounds", rounds, integer),
+        ResultColumn("epsilon", epsilon, significant_digits, optional=True),
         ResultColumn(
             "final, %" if measure.is_share else f"final {measure.name}",
             lambda row: final_accuracy(row.group),

@@ -50,7 +50,7 @@ def summarise_privacy(result: Result) -> str:
     rounds = len(result.rounds)
     guarantee = exp.dp.guarantee(exp.sample_fraction, rounds)
     text = (
-        f"privacy of one party with all its samples after {rounds} rounds: {guarantee}; it holds "
+        f"privacy of one party with all its samples after round {rounds}: {guarantee}; it holds "
         "for the model, not for the records in the run directory"
     )
     caution = exp.dp.caution()

@@ -192,13 +192,13 @@ def check_private(
     buffers = [name for name in tree.buffers_of(network.model) if name not in personal]
     if any(name.endswith("running_mean") for name in buffers):
         raise InputError(
-            "dp does not cover the statistics of BatchNorm, which are averaged without noise; set "
+            "dp does not cover the statistics of BatchNorm, which parties share without noise; set "
             "personal=batchnorm, or use a model without BatchNorm"
         )
     params = {k: v for k, v in tree.params_of(network.model).items() if k not in personal}
     for label, values in exp.algorithm.extra_like(params, 1, exp.momentum).items():
         if values.keys() != params.keys():
             raise InputError(
-                f"dp does not cover what {exp.algorithm.label} sends beside the model ({label}); "
-                "use another method"
+                f"dp does not cover what {exp.algorithm.label} sends in addition to the model "
+                f"({label}): it needs the names of the model's parameters; use another method"
             )
