@@ -4,7 +4,7 @@
     python results/make.py store RUNS [quiet]    store the finished runs of a folder in results/
 
 Accuracies come from results/cifar10 and results/cifar100. Times come from results/quiet, short runs
-on an idle machine. results/cifar10.md and results/cifar100.md are the templates of the pages;
+on an idle machine. results/cifar10.md, cifar100.md and skews.md are the templates of the pages;
 note_values.py computes the numbers in their text.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import cifar100_tables
 import result_tables
+import skew_tables
 import stored_runs
 from moonfl.report.rendering import Picture
 from moonfl.report.runs import Run
@@ -34,14 +35,18 @@ class Stored:
     """The runs in results/, by name."""
 
     cifar10: dict[str, Run]
+    skews: dict[str, Run]  # in results/cifar10 too
     cifar100: dict[str, Run]
     quiet: dict[str, Run]
 
 
 def load() -> Stored:
     """Return all stored runs."""
+    cifar10 = stored_runs.load("cifar10")
+    skews = {name: cifar10.pop(name) for name in sorted(skew_tables.names() & cifar10.keys())}
     return Stored(
-        cifar10=stored_runs.load("cifar10"),
+        cifar10=cifar10,
+        skews=skews,
         cifar100=stored_runs.load("cifar100"),
         quiet=stored_runs.load("quiet"),
     )
@@ -89,6 +94,15 @@ def cifar100_page_tables(runs: dict[str, Run]) -> dict[str, Callable[[], Table]]
     return functions
 
 
+def skew_page_tables(runs: dict[str, Run]) -> dict[str, Callable[[], Table]]:
+    """Return the functions that build the tables of the page about kinds of skew, by name."""
+    functions: dict[str, Callable[[], Table]] = {
+        name: partial(skew_tables.table, name, runs) for name in skew_tables.COMPARISONS
+    }
+    functions["runs"] = partial(result_tables.all_runs, runs)
+    return functions
+
+
 def table_text(functions: dict[str, Callable[[], Table]], name: str) -> str:
     """Return a table of the page in Markdown."""
     return markdown(functions[name]()).strip()
@@ -117,6 +131,7 @@ def files(stored: Stored) -> dict[Path, str]:
     """Return the content of every file that is generated from the runs."""
     pictures10 = result_tables.pictures(stored.cifar10)
     pictures100 = cifar100_tables.pictures(stored.cifar100)
+    skew_pictures = {"skews": skew_tables.picture(stored.skews)}
     contents = {
         DOCS / "results.md": page(
             "cifar10.md",
@@ -132,6 +147,13 @@ def files(stored: Stored) -> dict[Path, str]:
             pictures100,
             stored.cifar100,
         ),
+        DOCS / "results-skews.md": page(
+            "skews.md",
+            NoteValues(stored.skews, {}),
+            skew_page_tables(stored.skews),
+            skew_pictures,
+            stored.skews,
+        ),
     }
     tables = {
         ROOT / "README.md": result_tables.table1(stored.cifar10),
@@ -139,7 +161,7 @@ def files(stored: Stored) -> dict[Path, str]:
     }
     for path, table in tables.items():
         contents[path] = insert_table(path.read_text(encoding="utf-8"), table)
-    for picture in [*pictures10.values(), *pictures100.values()]:
+    for picture in [*pictures10.values(), *pictures100.values(), *skew_pictures.values()]:
         contents[DOCS / "pictures" / f"{picture.name}.svg"] = picture.svg
     return contents
 
@@ -149,7 +171,7 @@ def write() -> None:
     stored = load()
     for path, text in files(stored).items():
         path.write_text(text, encoding="utf-8")
-    number = len(stored.cifar10) + len(stored.cifar100)
+    number = len(stored.cifar10) + len(stored.skews) + len(stored.cifar100)
     print(f"the results pages are written from {number} runs")
 
 

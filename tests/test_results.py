@@ -10,6 +10,8 @@ import pytest
 import make
 import result_tables
 import stored_runs
+from moonfl.algorithms.fednova import effective_steps
+from moonfl.data.partition import PartitionRequest, by_quantity
 from moonfl.experiment import override
 from moonfl.presets import PRESETS
 from moonfl.report.conclusions import Pairing, Verdict, conclude
@@ -23,8 +25,9 @@ ROOT = Path(__file__).parents[1]
 ALL = make.load()
 STORED = ALL.cifar10
 CIFAR100 = ALL.cifar100
+SKEWS = ALL.skews
 QUIET = ALL.quiet
-BY_NAME = STORED | CIFAR100 | QUIET
+BY_NAME = STORED | SKEWS | CIFAR100 | QUIET
 CURVES = Curves(STORED)
 FOLDERS = sorted(path.parent for path in (ROOT / "results").glob("*/*/experiment.toml"))
 
@@ -32,13 +35,19 @@ FOLDERS = sorted(path.parent for path in (ROOT / "results").glob("*/*/experiment
 def test_generated_files_are_up_to_date() -> None:
     files = make.files(ALL)
     names = {path.name for path in files}
-    pages = {"results.md", "results-cifar100.md", "README.md", "comparison.md"}
+    pages = {
+        "results.md",
+        "results-cifar100.md",
+        "results-skews.md",
+        "README.md",
+        "comparison.md",
+    }
     assert pages | {"results-curves.svg", "results-cifar100-curves.svg"} <= names
     for path, text in files.items():
         assert path.read_text() == text, f"{path} is not what `make results` writes"
 
 
-@pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "skews"])
 def test_pages_depend_on_every_run(dataset: str) -> None:
     runs = getattr(ALL, dataset)
     name = next(iter(runs))
@@ -79,7 +88,7 @@ def test_storing_a_stored_run_again_gives_the_same_files(
         assert copy.read_bytes() == (folder / name).read_bytes()
 
 
-@pytest.mark.parametrize("runs", [STORED, CIFAR100], ids=["cifar10", "cifar100"])
+@pytest.mark.parametrize("runs", [STORED, CIFAR100, SKEWS], ids=["cifar10", "cifar100", "skews"])
 def test_stored_runs_have_different_commands(runs: dict[str, Run]) -> None:
     assert len(Curves(runs).by_command) == len(runs)
 
@@ -132,6 +141,19 @@ def test_later_version_repeats_the_first_rounds() -> None:
         long = STORED[run_name(exp)].rounds[: len(run.rounds)]
         assert [r["accuracy"] for r in run.rounds] == [r["accuracy"] for r in long]
         assert [r["loss"] for r in run.rounds] == [r["loss"] for r in long]
+
+
+def test_weights_of_fednova_on_parties_of_different_sizes() -> None:
+    """The page on kinds of skew says that they add up to 3.3, and nearly to N sum p_i^2 = 2.8."""
+    request = PartitionRequest(labels=np.zeros(50_000, dtype=np.int64), parties=10, beta=0.5)
+    sizes = by_quantity(request).sizes()
+    assert (sizes.min(), sizes.max()) == (172, 23_554)
+    assert 10 * np.square(sizes / sizes.sum()).sum() == pytest.approx(2.8, abs=0.05)
+    steps = 10 * (sizes // 64)
+    assert (steps.min(), steps.max()) == (20, 3680)
+    effective = np.array([effective_steps(int(number), 0.9) for number in steps])
+    weights = sizes / effective * (sizes @ effective) / sizes.sum() ** 2
+    assert weights.sum() == pytest.approx(3.3, abs=0.05)
 
 
 # statements in the text that have no number
@@ -327,3 +349,8 @@ def test_wrong_placeholder_is_refused(values: NoteValues, placeholder: str, mess
     start, _, rest = message.partition(".*")
     assert str(error.value).startswith(start)
     assert rest in str(error.value)
+
+
+def test_fedavg_without_the_head_after_50_rounds() -> None:
+    """The page on kinds of skew compares it with NIID-Bench's."""
+    assert CURVES.run_accuracies("fedavg head=false")[40:50].mean() == pytest.approx(68.1, abs=0.05)
