@@ -206,7 +206,7 @@ class Membership:
         else:
             site = msgspec.structs.replace(site, secret=None)
             if self.started:
-                self._admit(node, site, is_new=True)
+                self._admit(node, with_stored_sums(site, self.sites[site.party]), is_new=True)
             else:
                 self.candidates[node] = site
 
@@ -320,3 +320,14 @@ def check_unchanged(site: SiteRecord, before: SiteRecord) -> None:
     keys = ("sha256", "counts", "samples", "held_out", "validation")
     if any(getattr(site, key) != getattr(before, key) for key in keys):
         raise RefusedError("its data are not the data it had when the run started")
+
+
+def with_stored_sums(site: SiteRecord, before: SiteRecord) -> SiteRecord:
+    """Return a site that returns with the sums that it reported before the first round.
+
+    The standardisation and encoding of a run follow from them and must not change on resume. They
+    are not compared, because another version of numpy may round them differently.
+    """
+    return msgspec.structs.replace(
+        site, moments=before.moments, targets=before.targets, columns=before.columns
+    )
