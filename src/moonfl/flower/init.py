@@ -24,17 +24,36 @@ from ..data.datasets import source
 from ..data.encoding import Column, columns_of, decode, unlearned_encoding
 from ..data.images import Images
 from ..data.npz import write_npz
-from ..data.targets import CLASSIFICATION
+from ..data.targets import CLASSIFICATION, MULTILABEL, REGRESSION
 from ..errors import InputError
 from ..experiment import HOLDOUT, Experiment, to_toml
 from ..task import Task, build_task, read, split, with_noise
 from .certificates import general_name, write_certificates, write_node_key
 from .membership import Rules
+from .refusals import sanitize
 
 DEPLOYMENT_FILE = "deployment.toml"
 CONNECTION = "moonfl"  # name of the SuperLink in Flower's configuration
 TABLES = "tables"  # folder of a site's train.csv and test.csv
 TEMPLATES = Path(__file__).parent / "templates"
+FORMATS = {  # comments of site.toml about the data, by task
+    CLASSIFICATION: """\
+# The data, one of:
+# - an .npz file with arrays x [N, ...] and y [N], classes as integers from 0 or strings;
+# - a .csv file, or a folder with train.csv and test.csv. The class is the column $LABELS;
+# - a folder of images with one folder per class;
+# - a folder with any of CIFAR-10's data_batch_1 ... data_batch_5.""",
+    REGRESSION: """\
+# The data, for task=regression, one of:
+# - a .csv file, or a folder with train.csv and test.csv. The targets are the columns $LABELS;
+# - an .npz file with arrays x [N, ...] and y [N] or [N, targets], and their names in classes.
+# Targets must be finite numbers. All sites need the same names of targets in the same order.""",
+    MULTILABEL: """\
+# The data, for task=multilabel, one of:
+# - a .csv file, or a folder with train.csv and test.csv. The labels are the columns $LABELS;
+# - an .npz file with arrays x [N, ...] and y [N, labels], and their names in classes.
+# Labels must be 0 or 1. All sites need the same names of labels in the same order.""",
+}
 HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?"
 
 
@@ -250,6 +269,12 @@ def with_classes(exp: Experiment, task: Task | None) -> Experiment:
         return exp
     if exp.task != CLASSIFICATION:
         return exp
+    for name in task.classes:
+        if "," in name:
+            raise InputError(
+                f"--with-data with impute or encode: the class '{name}' has a comma, which "
+                "separates the names in classes=a,b,c; rename the class"
+            )
     return replace(exp, classes=",".join(task.classes))
 
 
@@ -280,7 +305,7 @@ def test_rows(task: Task, k: int) -> Tensor:
 
 
 def data_settings(exp: Experiment, task: Task | None, k: int) -> dict[str, object]:
-    """Return where the data of site k are, and the share that it holds out.
+    """Return the data settings of site k: path, share that it holds out, and allowed formats.
 
     The share is 0 if the site was too small to get test samples.
     """
@@ -288,7 +313,17 @@ def data_settings(exp: Experiment, task: Task | None, k: int) -> dict[str, objec
     holdout = exp.holdout or HOLDOUT
     if task is not None and len(test_rows(task, k)) == 0:
         holdout = 0.0
-    return {"DATA": TABLES if is_table else "data.npz", "HOLDOUT": holdout}
+    return {
+        "DATA": TABLES if is_table else "data.npz",
+        "HOLDOUT": holdout,
+        "FORMATS": describe_formats(exp),
+    }
+
+
+def describe_formats(exp: Experiment) -> str:
+    """Return the comment of site.toml about the formats of the data."""
+    labels = sanitize(", ".join(exp.reading.labels))  # a comment has one line
+    return Template(FORMATS[exp.task]).substitute(LABELS=labels)
 
 
 def write(

@@ -14,6 +14,7 @@ from ..data.encoding import unlearned_encoding
 from ..data.folder import read_folder
 from ..data.npz import read_npz
 from ..data.tables import read_csv
+from ..data.targets import CLASSIFICATION
 from ..errors import InputError
 from ..experiment import Experiment, read_toml
 from ..runs.site_states import SiteStates
@@ -102,6 +103,11 @@ def read_data(path: Path, exp: Experiment) -> Dataset:
         return read_csv(path, exp.reading, one_party=True)
     if not path.is_dir():
         return read_npz(path, exp.reading)
+    if exp.task != CLASSIFICATION:
+        raise InputError(
+            f"{path} is a folder without train.csv; with task={exp.task} the data must be an .npz "
+            "file or a table: a .csv file, or a folder with train.csv"
+        )
     batches = [path / name for name in CIFAR10_TRAIN if (path / name).exists()]
     if batches:
         return read_cifar10_batches(path, batches)
