@@ -169,7 +169,7 @@ def test_blame_does_not_alternate(
 
 @pytest.mark.parametrize("features", [["a"], ["a"] * 64, ["a\nb"] * 64])
 def test_column_names_must_fit_the_samples(deployment: Deployment, features: list[str]) -> None:
-    deployment.grid.intercept = edit_description(features=features)
+    deployment.grid.intercept = edit_description(2, features=features)
     with pytest.raises(RunError, match=r"column names for samples of shape|features"):
         deployment.serve()
 
@@ -209,7 +209,7 @@ def test_column_names_must_fit_the_samples(deployment: Deployment, features: lis
 def test_false_descriptions_are_refused_before_the_first_round(
     deployment: Deployment, fields: dict[str, Any], message: str
 ) -> None:
-    deployment.grid.intercept = edit_description(**fields)
+    deployment.grid.intercept = edit_description(2, **fields)
     with pytest.raises(RunError, match=message):
         deployment.serve()
     assert not deployment.out.exists()

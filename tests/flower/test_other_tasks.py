@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -13,14 +14,21 @@ from flwr.app import Message
 
 import moonfl
 from helpers.equality import same
-from helpers.flower_deployment import Deployment, drop_updates, edit_description, run_simulated
+from helpers.flower_deployment import (
+    MOON3,
+    Deployment,
+    drop_updates,
+    edit_description,
+    run_simulated,
+)
 from helpers.flower_grid import unpack
 from helpers.interruption import results_of
 from moonfl.errors import RunError
 from moonfl.experiment import Experiment, override
-from moonfl.flower.counts import FORMATS
-from moonfl.flower.protocol import pack
+from moonfl.flower.counts import FORMATS, pack_errors
+from moonfl.flower.protocol import EvaluationHeader, pack, read_evaluation
 from moonfl.flower.refusals import RefusedError
+from moonfl.models.base import TARGET_STATISTICS
 from moonfl.objectives.multilabel import CODES
 from moonfl.objectives.regression import FRACTION
 from moonfl.runs.directory import read_partition
@@ -124,6 +132,97 @@ def test_a_test_set_at_the_server(task: str, tmp_path: Path) -> None:
     assert result.measure.value(result.rounds[-1]) > 0
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_sites_with_one_sample_and_arrays(task: str, tmp_path: Path) -> None:
+    """The second party has one sample and holds none out; names have commas."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(51, 4))
+    y = generator.normal(size=(51, 2)) * [1e3, 1e-3] + [5e4, 0]
+    if task == "multilabel":
+        y = (y > y.mean(axis=0)).astype(int)
+    path = tmp_path / "data.npz"
+    clinic = np.repeat(["a", "b", "c"], [30, 1, 20])
+    np.savez(path, x=x, y=y, classes=np.array(["a,b", "c; d"]), clinic=clinic)
+    words = ["dataset=npz", f"data_dir={path}", "column=clinic", f"task={task}", "model=mlp"]
+    exp = replace(override(Experiment(), [*words, *SHORT]), parties=3)
+    here = moonfl.run(exp, workers=1)
+    there = Deployment(tmp_path / "federation", exp).serve()
+    assert same(there.models, here.models)
+    assert [record.sites for record in here.rounds] == [record.sites for record in there.rounds]
+    assert set(there.rounds[-1].sites or {}) == {"0", "2"}
+
+
+# sites with their own data
+
+
+def own_data(folder: Path, task: str, label: str, tables: list[str]) -> Deployment:
+    """Return a deployment whose sites have these tables."""
+    words = ["dataset=sites", f"task={task}", f"label={label}", "model=mlp"]
+    exp = replace(override(Experiment(), [*words, *SHORT]), parties=len(tables))
+    deployment = Deployment(folder, exp, with_data=False)
+    for k, text in enumerate(tables, 1):
+        site = folder / f"site-{k}"
+        (site / "t.csv").write_text(text)
+        config = (site / "site.toml").read_text()
+        (site / "site.toml").write_text(config.replace("data.npz", "t.csv"))
+    return deployment
+
+
+def rows(header: str, cells: Callable[[int], str]) -> str:
+    """Return a table of 20 rows."""
+    return "\n".join([header, *(cells(k) for k in range(20))])
+
+
+TABLE = rows("age,crp,cost,flu", lambda k: f"{k},{k * k % 7},{100 + 3 * k},{k % 2}")
+REORDERED = rows("flu,cost,crp,age", lambda k: f"{k % 2},{200 + k},{k % 5},{k + 30}")
+
+
+def test_sites_with_their_own_tables(tmp_path: Path) -> None:
+    deployment = own_data(tmp_path / "f", "regression", "cost,crp", [TABLE, REORDERED])
+    config = (deployment.folder / "site-1" / "site.toml").read_text()
+    assert "The targets are the columns cost, crp;" in config
+    result = deployment.serve()
+    assert set(result.rounds[-1].sites or {}) == {"0", "1"}
+    predictions = moonfl.predict(deployment.out, np.array([[20.0, 1.0]]))
+    assert list(predictions.classes) == ["cost", "crp"]
+    assert 100 < predictions.values[0, 0] < 220
+
+
+@pytest.mark.parametrize(
+    ("label", "table", "message"),
+    [
+        ("cost", TABLE.replace("cost", "price"), "unknown column of .* 'cost'"),
+        ("cost", TABLE.replace("106", "high"), "line 4: column 'cost' is 'high'"),
+        ("flu", TABLE.replace(",1\n", ",2\n"), "labels .* must be 0 or 1"),
+    ],
+)
+def test_wrong_targets_are_explained_at_the_site_only(
+    label: str,
+    table: str,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    task = "regression" if label == "cost" else "multilabel"
+    deployment = own_data(tmp_path / "f", task, label, [TABLE, TABLE, table])
+    with pytest.raises(RunError, match=r"node 3 was refused: its site\.toml, data or installation"):
+        deployment.serve()
+    assert re.search(f"moonfl: .*{message}", capsys.readouterr().err)
+
+
+def test_folders_of_images_have_no_targets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployment = own_data(tmp_path / "f", "regression", "cost", [TABLE, TABLE])
+    (deployment.folder / "site-2" / "t.csv").unlink()
+    config = deployment.folder / "site-2" / "site.toml"
+    config.write_text(config.read_text().replace("t.csv", "images"))
+    (deployment.folder / "site-2" / "images" / "ill").mkdir(parents=True)
+    with pytest.raises(RunError, match="node 2 was refused"):
+        deployment.serve()
+    assert "is a folder without train.csv; with task=regression" in capsys.readouterr().err
+
+
 # hostile sites
 
 
@@ -145,9 +244,9 @@ HUGE = 10**4000
 @pytest.mark.parametrize(
     ("task", "fields", "message"),
     [
-        ("regression", {"squared_errors": [-1, 0]}, "squared_errors must be a plausible sum"),
-        ("regression", {"squared_errors": [HUGE, 0]}, "squared_errors must be a plausible sum"),
-        ("regression", {"y_squared": [1]}, "y_squared must be a plausible sum"),
+        ("regression", {"squared_errors": [-1, 0]}, "squared_errors must be a sum over 6"),
+        ("regression", {"squared_errors": [HUGE, 0]}, "squared_errors must be a sum over 6"),
+        ("regression", {"y_squared": [1]}, "y_squared must be a sum over 6"),
         ("regression", {"y": [10 << 2 * FRACTION, 0]}, "y must be the sum of 6 numbers"),
         ("regression", {"y": []}, "y must be the sum of 6 numbers"),
         ("regression", {"loss": -1.0}, "sum of its losses"),
@@ -199,6 +298,7 @@ def test_honest_counts_return_as_they_were(task: str) -> None:
     ("fields", "message"),
     [
         ({"samples": None}, "party 1 must report number, mean and squares"),
+        ({"classes": [], "counts": []}, "one sample count for each of its 0 classes"),
         ({"samples": 2}, "not less than the samples"),
         ({"samples": 2**41}, "not less than the samples"),
         ({"targets": None}, "another task"),
@@ -212,9 +312,65 @@ def test_impossible_descriptions_are_refused(
     fields: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     deployment = Deployment(tmp_path / "federation", experiment(tmp_path, "regression"))
-    deployment.grid.intercept = edit_description(**fields)
+    deployment.grid.intercept = edit_description(2, **fields)
     with pytest.raises(RunError, match=message):
         deployment.serve(wait=2.0)
+
+
+@pytest.mark.parametrize(
+    ("task", "fields"),
+    [
+        ("classification", {"samples": 10**6}),
+        ("multilabel", {"targets": {"number": 24, "mean": [0.0] * 3, "squares": [0.0] * 3}}),
+        ("regression", {"targets": None}),
+    ],
+)
+def test_most_sites_decide_the_task(task: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    """The site with the lowest number is refused, and not those that differ from it."""
+    exp = MOON3 if task == "classification" else experiment(tmp_path, task)
+    deployment = Deployment(tmp_path / "federation", exp)
+    deployment.grid.intercept = edit_description(1, **fields)
+    with pytest.raises(RunError, match=r"missing: party 0 .*site-1 .* another task than site-2"):
+        deployment.serve()
+
+
+def test_the_first_target_statistics_hold_for_the_whole_run(tmp_path: Path) -> None:
+    """A site that returns cannot change the unit of the RMSE with another description."""
+    exp = experiment(tmp_path, "regression")
+    deployment = Deployment(tmp_path / "federation", exp)
+    drop_updates(deployment, 1, {1})
+    with pytest.raises(RunError, match="round 2 needs 3 parties"):
+        deployment.serve(min_parties=3)
+    claim = {"number": 24, "mean": [1e30, 0.0], "squares": [1e60, 1.0]}
+    deployment.grid.intercept = edit_description(2, targets=claim)
+    resumed = deployment.serve(resume=True)
+    here = moonfl.run(exp, workers=1)
+    assert [record.rmse for record in resumed.rounds] == [record.rmse for record in here.rounds]
+
+
+def test_the_first_encoding_holds_for_the_whole_run(tmp_path: Path) -> None:
+    exp = experiment(tmp_path, "multilabel", "impute=mean", "encode=onehot", gaps=True)
+    deployment = Deployment(tmp_path / "federation", exp)
+    drop_updates(deployment, 1, {1})
+    with pytest.raises(RunError, match="round 2 needs 3 parties"):
+        deployment.serve(min_parties=3)
+    sites = read_partition(deployment.out).sites or []
+    columns = msgspec.to_builtins(sites[1].columns)
+    columns[1]["mean"] = 1e6  # replaces missing values
+    deployment.grid.intercept = edit_description(2, columns=columns)
+    assert same(deployment.serve(resume=True).models, moonfl.run(exp, workers=1).models)
+
+
+def test_a_large_error_is_no_reason_to_refuse_a_site() -> None:
+    """A held-out target may be thousands of standard deviations of the training targets away."""
+    objective = moonfl.objectives.make_objective("regression").with_statistics(
+        {name: torch.ones(1).double() for name in TARGET_STATISTICS}
+    )
+    y = torch.tensor([[1.0], [1e5]]).double()
+    errors = objective.tally(torch.ones(2, 1), y, 1e10, torch.zeros(2))
+    header = EvaluationHeader(party=0, test=pack_errors(errors))
+    counts = read_evaluation(pack(header), 0, {"test": 2}, "regression", 1)
+    assert counts["test"] == errors
 
 
 def test_all_sites_must_have_the_task_of_the_server(tmp_path: Path) -> None:

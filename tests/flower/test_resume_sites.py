@@ -70,7 +70,7 @@ def test_a_site_cannot_report_other_sizes_on_resume(
     with pytest.raises(RunError, match="round 2 needs 3"):
         deployment.serve(min_parties=3)
     deployment.grid = InProcessGrid(
-        deployment.grid.app, deployment.grid.configs, intercept=edit_description(**claim)
+        deployment.grid.app, deployment.grid.configs, intercept=edit_description(2, **claim)
     )
     result = deployment.serve(resume=True)
     assert [p.get("missing") for p in result.rounds[-1]["parties"]] == [None, "not connected", None]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import moonfl
-from helpers.flower_deployment import Deployment, edit_description
+from helpers.flower_deployment import Deployment, edit_description, table_experiment
 from helpers.problems import write_patients
 from moonfl import Experiment, InputError, RunError
 from moonfl.cli import main
@@ -164,7 +164,7 @@ HOSTILE = {
 @pytest.mark.parametrize("reported", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_counts_are_refused(patients: Experiment, tmp_path: Path, reported: object) -> None:
     deployment = Deployment(tmp_path / "federation", patients)
-    deployment.grid.intercept = edit_description(columns=reported)
+    deployment.grid.intercept = edit_description(2, columns=reported)
     with pytest.raises(RunError, match=r"must report for each|description is malformed"):
         deployment.serve()
 
@@ -235,3 +235,13 @@ def test_a_site_checks_the_encoding_of_the_server(patients: Experiment, tmp_path
     with pytest.raises(InputError, match="column 'age' must have"):
         with_columns(patients, site, ColumnOrder(encoding=encoding))
     assert site.sha256() == with_columns(patients, site, ColumnOrder()).sha256()
+
+
+def test_a_class_with_a_comma_is_refused(tmp_path: Path) -> None:
+    """The experiment of the sites names the classes, separated by commas."""
+    labels = ("well", '"ill, mild"')
+    rows = "\n".join(f"c{k % 2},{k},{'fm'[k % 2]},{labels[k % 3 == 0]}" for k in range(20))
+    table = f"site,age,sex,outcome\n{rows}"
+    exp = table_experiment(tmp_path, table, 2, "encode=onehot")
+    with pytest.raises(InputError, match="the class 'ill, mild' has a comma"):
+        Deployment(tmp_path / "federation", exp)

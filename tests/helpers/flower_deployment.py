@@ -53,10 +53,10 @@ def run_simulated(exp: Experiment, out: Path, **options: Any) -> Result:
 
 
 class Deployment:
-    """A deployment of `moonfl flower init --with-data`, served in one process."""
+    """A deployment of `moonfl flower init`, by default --with-data, served in one process."""
 
-    def __init__(self, folder: Path, exp: Experiment) -> None:
-        init(folder, exp, exp.parties, "127.0.0.1:8000", with_data=True)
+    def __init__(self, folder: Path, exp: Experiment, *, with_data: bool = True) -> None:
+        init(folder, exp, exp.parties, "127.0.0.1:8000", with_data=with_data)
         self.folder = folder
         self.exp = exp
         self.out = folder / "run"
@@ -93,11 +93,11 @@ def drop_updates(deployment: Deployment, party: int, rounds: set[int], times: in
     deployment.grid.intercept = intercept
 
 
-def edit_description(**fields: Any) -> Callable[[Message, Message], Message]:
-    """Return an interception that replaces fields of what node 2 reports about itself."""
+def edit_description(node: int, **fields: Any) -> Callable[[Message, Message], Message]:
+    """Return an interception that replaces fields of what a node reports about itself."""
 
     def intercept(request: Message, reply: Message) -> Message:
-        if request.metadata.message_type != "query" or request.metadata.dst_node_id != 2:
+        if request.metadata.message_type != "query" or request.metadata.dst_node_id != node:
             return reply
         return Message(pack(unpack(reply.content)[0] | fields), reply_to=request)
 

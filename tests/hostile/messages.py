@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
@@ -32,6 +33,7 @@ from moonfl.flower.protocol import (
     read_evaluation,
     read_header,
     read_site,
+    read_target_moments,
     read_train_request,
     read_update,
     server_tensors,
@@ -66,6 +68,16 @@ SITE = SiteRecord(
     moments=Moments(number=10, mean=[0.0, 1.0, 2.0], squares=[1.0, 1.0, 1.0]),
     secret="x",
 )
+SITES = {  # by task
+    "classification": SITE,
+    "regression": msgspec.structs.replace(
+        SITE,
+        counts=[10, 10],
+        samples=10,
+        targets=Moments(number=10, mean=[0.0, 1e6], squares=[0.0, 1.0]),
+    ),
+    "multilabel": msgspec.structs.replace(SITE, counts=[0, 7], samples=10),
+}
 UPDATE = Update(
     party=1,
     params=PARAMS,
@@ -199,8 +211,12 @@ def check_train_request(value: tuple[TrainRequest, Server], expected: Any) -> No
 
 def check_site(site: SiteRecord, expected: Any) -> None:
     assert 0 <= site.party < 3
-    assert len(site.counts) == len(site.classes)
-    assert sum(site.counts) > 0
+    assert len(site.counts) == len(site.classes) > 0
+    assert site.num_samples >= max(1, *site.counts)
+    if site.targets is not None:
+        objective = make_objective("regression").fit([read_target_moments(site)])
+        assert all(bool(values.isfinite().all()) for values in objective.statistics.values())
+        assert bool((objective.statistics["rescale.std"] > 0).all())
     assert site.name.isprintable()
 
 
@@ -235,7 +251,12 @@ MESSAGES: dict[str, Reader] = {
         pack(DescribeRequest(features=["age", "sex"])),
         lambda content: read_header(content, ColumnOrder, "request"),
     ),
-    "description": message(pack(SITE), lambda content: read_site(content, 3), check_site),
+    **{
+        f"description, {task}": message(
+            pack(site), functools.partial(read_site, parties=3), check_site
+        )
+        for task, site in SITES.items()
+    },
     "train request": message(
         pack(REQUEST, server_tensors(SERVER)),
         lambda content: read_train_request(content, 1, SERVER),

@@ -18,8 +18,8 @@ from ..objectives.multilabel import CODES, LabelCounts
 from ..objectives.regression import FRACTION, Errors
 from .refusals import NotFiniteError, RefusedError, sanitize
 
-MAX_MEAN_LOSS = 1e6  # no honest model has a larger mean loss
-MAX_SQUARE = 10**12  # nor has a standardised target or error a larger square
+MAX_MEAN_LOSS = 10**6  # no honest classifier has a larger mean loss
+MAX_SQUARE = 10**12  # largest mean square of standardised targets or errors
 PER_CLASS = ("actual", "predicted", "hits")
 
 
@@ -60,6 +60,7 @@ class CountsFormat:
     pack: Callable[[Any], Any]  # counts -> the struct
     # (struct, party, samples, classes) -> counts, or RefusedError
     unpack: Callable[[Any, int, int, int], Counts]
+    max_mean_loss: int = MAX_MEAN_LOSS
 
 
 def pack_classes(tally: Tally) -> ClassCounts:
@@ -127,7 +128,8 @@ def unpack_errors(counts: ErrorCounts, party: int, size: int, targets: int) -> E
         values = getattr(counts, key)
         if len(values) != targets or not all(0 <= value <= limit for value in values):
             raise RefusedError(
-                f"{key} must be a plausible sum over {size} samples for each of {targets} targets"
+                f"{key} must be a sum over {size} samples for each of {targets} targets, with a "
+                f"mean of at most {MAX_SQUARE:g} in standardised units"
             )
     # (sum y)^2 <= n sum y^2
     is_possible = len(counts.y) == targets and all(
@@ -189,17 +191,16 @@ def unpack_labels(counts: ScoreCounts, party: int, size: int, labels: int) -> La
 
 FORMATS = {
     CLASSIFICATION: CountsFormat(ClassCounts, pack_classes, unpack_classes),
-    REGRESSION: CountsFormat(ErrorCounts, pack_errors, unpack_errors),
+    REGRESSION: CountsFormat(ErrorCounts, pack_errors, unpack_errors, max_mean_loss=MAX_SQUARE),
     MULTILABEL: CountsFormat(ScoreCounts, pack_labels, unpack_labels),
 }
 
 
-def check_loss(loss: float, size: int) -> None:
+def check_loss(loss: float, size: int, max_mean: int) -> None:
     """Check the sum of the losses of some samples."""
     if not math.isfinite(loss):
         raise NotFiniteError("its loss is not finite")
-    if not 0 <= loss <= MAX_MEAN_LOSS * size:
+    if not 0 <= loss <= max_mean * size:
         raise RefusedError(
-            f"it reports {loss} as the sum of its losses; it must be from 0 to "
-            f"{MAX_MEAN_LOSS * size:g}"
+            f"it reports {loss} as the sum of its losses; it must be from 0 to {max_mean * size:g}"
         )

@@ -281,7 +281,12 @@ def column_order(sites: dict[int, SiteRecord]) -> list[str]:
 
 def kind_of(site: SiteRecord) -> tuple[object, ...]:
     """Return what the data of all sites must have in common."""
-    return (sorted(site.features), site.shape, site.dtype, site.classes)
+    return (sorted(site.features), site.shape, site.dtype, site.classes, *task_of(site))
+
+
+def task_of(site: SiteRecord) -> tuple[bool, bool]:
+    """Return which fields a site's description has, which differ between tasks."""
+    return (site.samples is not None, site.targets is not None)
 
 
 def check_version(site: SiteRecord) -> None:
@@ -300,13 +305,13 @@ def check_compatible(site: SiteRecord, other: SiteRecord) -> None:
     if site.features and other.features and set(site.features) != set(other.features):
         difference = describe_columns(site.features, other.features, other.name)
         raise RefusedError(f"its table has other columns: {difference}")
-    for key in ("samples", "targets"):
-        if (getattr(site, key) is None) != (getattr(other, key) is None):
-            raise RefusedError(f"it has another task than {other.name}")
+    if task_of(site) != task_of(other):
+        raise RefusedError(f"it has another task than {other.name}")
+    names = "classes" if site.samples is None else "targets or labels"
     pairs = (
         ("samples of shape", site.shape, other.shape),
         ("samples of type", site.dtype, other.dtype),
-        ("the classes", site.classes, other.classes),
+        (f"the {names}", site.classes, other.classes),
     )
     for what, value, expected in pairs:
         if value != expected:

@@ -20,8 +20,8 @@ names, number, shapes, dtypes and sizes before anything is decoded (arrays.py). 
 check what a struct cannot express:
 
 - `read_site`: the party number exists; there is one sample count per class and at least one sample;
-  sizes are plausible; the moments fit the shape and the number of samples and are finite; the
-  counts of a table's columns fit the number of rows.
+  sizes are plausible; the moments of features and of targets fit the shape and the number of
+  samples and are finite; the counts of a table's columns fit the number of rows.
 - `read_train_request`, `read_evaluate_request`: the message is meant for this party; the tensors
   are those of the site's own model and of the method's `init_server`.
 - `read_update`: party, round, samples, steps and the data's hash are the expected ones; tensors
@@ -30,7 +30,8 @@ check what a struct cannot express:
 - `read_evaluation`: the party is the expected one; the counts of the task are consistent with each
   other and with the number of held-out samples (counts.py); the loss is finite and plausible.
 
-`membership.py` then compares sites with each other (version, shape, classes, features, secret).
+`membership.py` then compares sites with each other (version, task, shape, classes, features,
+secret).
 Texts from a site pass through `sanitize` (refusals.py) before anybody sees them.
 
 Apart from messages, the server prints RunEvents in its log, one per line after MARKER;
@@ -427,8 +428,8 @@ def check_sample_counts(site: schema.SiteRecord) -> None:
 
     If it reports their number apart from the counts, these are of labels, or of regression targets.
     """
-    plausible = all(count < MAX_SAMPLES for count in site.counts)
-    if not plausible or len(site.counts) != len(site.classes) or site.num_samples == 0:
+    plausible = all(count < MAX_SAMPLES for count in site.counts) and site.num_samples > 0
+    if not plausible or not 0 < len(site.counts) == len(site.classes):
         raise RefusedError(
             f"party {site.party} must report one sample count for each of its "
             f"{len(site.classes)} classes, each less than {MAX_SAMPLES} and not all 0"
@@ -522,7 +523,7 @@ def read_evaluation(
             counts = getattr(header, name)
             if counts is None:
                 raise RefusedError(f"it reports no counts for its {size} {name} samples")
-            check_loss(counts.loss, size)
+            check_loss(counts.loss, size, counts_format.max_mean_loss)
             tallies[name] = counts_format.unpack(counts, party, size, classes)
     return tallies
 
