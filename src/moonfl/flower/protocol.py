@@ -43,7 +43,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 import torch
@@ -513,8 +513,8 @@ def read_evaluation(
     Sets without samples are left out. `classes` is the number of classes, labels or targets.
     """
     counts_format = FORMATS[task]
-    kind = EvaluationHeader[counts_format.message]  # type: ignore[name-defined]  # of this task
-    header = read_header(content, kind, "evaluation")
+    generic: Any = EvaluationHeader
+    header = read_header(content, generic[counts_format.message], "evaluation")
     read_body(content, {})
     check_value("party", header.party, party)
     tallies = {}
