@@ -470,34 +470,37 @@ def read_moments(site: schema.SiteRecord) -> Moments:
     shape = tuple(site.shape)
     features = math.prod(statistics_shape(shape))
     values = math.prod(shape) // features * site.num_samples  # values per feature
-    moments = site.moments
-    if moments is not None and moments.number == values:
-        mean = torch.tensor(moments.mean, dtype=torch.float64)
-        squares = torch.tensor(moments.squares, dtype=torch.float64)
-        std = (squares / max(1, moments.number)).sqrt()  # NaN if squares are negative
-        fits = mean.shape == squares.shape == (features,)
-        if fits and fits_float32(mean) and fits_float32(std):
-            return Moments(moments.number, mean, squares)
-    raise RefusedError(
-        f"party {site.party} must report number, mean and squares of its features: {values} values "
-        f"for each of {features} features, finite, squares >= 0"
-    )
+    moments = plausible_moments(site.moments, values, features)
+    if moments is None:
+        raise RefusedError(
+            f"party {site.party} must report number, mean and squares of its features: {values} "
+            f"values for each of {features} features, finite, squares >= 0"
+        )
+    return moments
 
 
 def read_target_moments(site: schema.SiteRecord) -> Moments:
     """Return the sums that a site shares to standardise the targets of a regression."""
-    moments = site.targets
-    if moments is not None and moments.number == site.num_samples:
-        mean = torch.tensor(moments.mean, dtype=torch.float64)
-        squares = torch.tensor(moments.squares, dtype=torch.float64)
-        std = (squares / max(1, moments.number)).sqrt()
-        fits = mean.shape == squares.shape == (len(site.classes),)
-        if fits and fits_float32(mean) and fits_float32(std):
-            return Moments(moments.number, mean, squares)
-    raise RefusedError(
-        f"party {site.party} must report number, mean and squares of its {len(site.classes)} "
-        "targets, finite, squares >= 0"
-    )
+    moments = plausible_moments(site.targets, site.num_samples, len(site.classes))
+    if moments is None:
+        raise RefusedError(
+            f"party {site.party} must report number, mean and squares of its {len(site.classes)} "
+            "targets, finite, squares >= 0"
+        )
+    return moments
+
+
+def plausible_moments(record: schema.Moments | None, number: int, features: int) -> Moments | None:
+    """Return the sums in a record; None if they cannot be those of so many values per feature."""
+    if record is None or record.number != number:
+        return None
+    mean = torch.tensor(record.mean, dtype=torch.float64)
+    squares = torch.tensor(record.squares, dtype=torch.float64)
+    std = (squares / max(1, number)).sqrt()  # NaN if squares are negative
+    fits = mean.shape == squares.shape == (features,)
+    if not (fits and fits_float32(mean) and fits_float32(std)):
+        return None
+    return Moments(number, mean, squares)
 
 
 def fits_float32(values: Tensor) -> bool:
