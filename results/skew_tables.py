@@ -43,7 +43,7 @@ class Case:
     """A kind of skew with the accuracies that others report for it, in %, by method."""
 
     changes: str
-    published: dict[str, str]  # methods that are not in it were not published with our settings
+    published: dict[str, str]  # without those that have no number for our settings
 
 
 # The leader board in the README of NIID-Bench, means of three runs; for one and three classes per
@@ -106,8 +106,9 @@ def names() -> set[str]:
 
 def finished(cases: dict[str, Case], stored: dict[str, Run]) -> tuple[list[Entry], tables.Runs]:
     """Return the entries that have a stored run, and these runs."""
-    runs = runs_of(entries(cases), stored)
-    return [entry for entry in entries(cases) if entry.trials[""] in runs], runs
+    all_entries = entries(cases)
+    runs = runs_of(all_entries, stored)
+    return [entry for entry in all_entries if entry.trials[""] in runs], runs
 
 
 def table(name: str, stored: dict[str, Run]) -> Table:
