@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -111,6 +112,14 @@ class Workbench:
         self.used = 0
 
 
+class Training(NamedTuple):
+    """What the phases of a party's round give."""
+
+    steps: int  # of the phases that train shared parameters
+    loss: float  # of the last one of them
+    own_models: dict[str, Params]  # models that stay at the party, by name
+
+
 def local_update(
     exp: Experiment,
     task: Task,
@@ -129,20 +138,65 @@ def local_update(
     workbench.clear()
     clock = time.perf_counter()
     cpu_clock = time.process_time()
-    data = task.parties[party]
-    options = exp.step_options(t)
     # for models and methods that use random numbers, such as dropout
     seeds.seed_generators(exp.seed, "model", t, party)
+    view = party_view(exp, task, workbench, server, state=state, party=party, t=t)
+    num_samples = len(task.parties[party].y)
+    if task.batch_norm and num_samples == 1:
+        return untrained_update(exp, server, party), party_state(view.state, view.personal)
+    replica = workbench.replica(view.global_model)
+    initial_buffers = {name: view.global_model[name] for name in replica.buffers()}
+    training = run_phases(exp, task, workbench, replica, view, t=t)
+    params = tree.copy(replica.params())
+    buffers = tree.copy(replica.buffers())
+    check_buffers(initial_buffers, buffers)
+    check_finite(exp, params, party, t)
+    trained = {**params, **buffers}
+    view = replace(view, state={**view.state, **training.own_models})
+    memory, extra = exp.algorithm.finish(view, trained, training.steps)
+    check_state("store", memory)
+    check_state("send", extra)
+    metrics = {
+        "loss": training.loss,
+        "drift": tree.distance(server.params, params),
+        "seconds": time.perf_counter() - clock,
+        "cpu_seconds": time.process_time() - cpu_clock,
+        **traffic(exp, server, extra),
+    }
+    update = Update(
+        party=party,
+        params={name: params[name] for name in server.params},
+        buffers={name: buffers[name] for name in server.buffers},
+        num_samples=num_samples,
+        num_steps=training.steps,
+        extra=extra,
+        metrics=metrics,
+    )
+    personal = tree.copy({name: trained[name] for name in view.personal})
+    return update, party_state(memory, personal)
+
+
+def party_view(
+    exp: Experiment,
+    task: Task,
+    workbench: Workbench,
+    server: Server,
+    *,
+    state: State | None,
+    party: int,
+    t: int,
+) -> Party:
+    """Return what a method sees of a party in round t."""
+    data = task.parties[party]
+    options = exp.step_options(t)
     personal = task.personal_part(state, exp.seed)
     if state is None:
-        state = exp.algorithm.init_party(server.params)
-    elif task.personal:
-        state = method_state(state)
-    if task.batch_norm and len(data.y) == 1:
-        return untrained_update(exp, server, party), party_state(state, personal)
-    view = Party(
+        memory = exp.algorithm.init_party(server.params)
+    else:
+        memory = method_state(state) if task.personal else state
+    return Party(
         id=party,
-        state=state,
+        state=memory,
         global_params=server.params,
         global_buffers=server.buffers,
         shared=server.shared,
@@ -154,43 +208,24 @@ def local_update(
         outputs=functools.partial(outputs_of, exp, task, workbench, data),
         personal=personal,
     )
-    replica = workbench.replica(view.global_model)
-    buffers_before = {name: view.global_model[name] for name in replica.buffers()}
-    phases = phases_of(exp, on_device(view, torch.device(exp.device)))
-    steps, loss, own_models = 0, 0.0, {}
-    for phase in phases:
+
+
+def run_phases(
+    exp: Experiment, task: Task, workbench: Workbench, replica: Replica, view: Party, *, t: int
+) -> Training:
+    """Run the phases of a party's round; they train the replica and the party's own models."""
+    steps = 0
+    loss = 0.0
+    own_models = {}
+    for phase in phases_of(exp, on_device(view, torch.device(exp.device))):
         if phase.model:
-            own_models[phase.model] = train_own(exp, task, workbench, phase, party=party, t=t)
+            own_models[phase.model] = train_own(exp, task, workbench, phase, party=view.id, t=t)
             continue
-        phase_steps, phase_loss = _train(exp, task, replica, phase, party=party, t=t)
+        phase_steps, phase_loss = _train(exp, task, replica, phase, party=view.id, t=t)
         if trains_shared(phase, view):
-            steps, loss = steps + phase_steps, phase_loss
-    view = replace(view, state={**state, **own_models})
-    params = tree.copy(replica.params())
-    buffers = tree.copy(replica.buffers())
-    check_buffers(buffers_before, buffers)
-    check_finite(exp, params, party, t)
-    trained = {**params, **buffers}
-    state, extra = exp.algorithm.finish(view, trained, steps)
-    check_state("store", state)
-    check_state("send", extra)
-    metrics = {
-        "loss": loss,
-        "drift": tree.distance(server.params, params),
-        "seconds": time.perf_counter() - clock,
-        "cpu_seconds": time.process_time() - cpu_clock,
-        **traffic(exp, server, extra),
-    }
-    update = Update(
-        party=party,
-        params={name: params[name] for name in server.params},
-        buffers={name: buffers[name] for name in server.buffers},
-        num_samples=len(data.y),
-        num_steps=steps,
-        extra=extra,
-        metrics=metrics,
-    )
-    return update, party_state(state, tree.copy({name: trained[name] for name in personal}))
+            steps += phase_steps
+            loss = phase_loss
+    return Training(steps, loss, own_models)
 
 
 def phases_of(exp: Experiment, party: Party) -> Sequence[Phase]:
