@@ -20,8 +20,10 @@ from moonfl.algorithms import (
     Composed,
     FedAvg,
     FedDyn,
+    FedLC,
     FedNova,
     FedProx,
+    FedRS,
     Scaffold,
     Solo,
     compose,
@@ -60,6 +62,26 @@ class Watcher(Algorithm):
         assert list(server.shared) == list(server.memory) == ["own"]
         assert all(list(update.extra) == ["own"] for update in updates)
         return server.shared, server.memory
+
+
+@dataclass(frozen=True)
+class Halved(Algorithm):
+    """A method that starts from half of the weights and evaluates twice the weights."""
+
+    def init_server(self, params, buffers):
+        half = {name: value / 2 for name, value in params.items()}
+        return super().init_server(half, buffers)
+
+    def deployed(self, server):
+        return {"global": {name: 2 * value for name, value in server.params.items()}}
+
+
+@dataclass(frozen=True)
+class Doubled(Algorithm):
+    """Another method that says what is evaluated."""
+
+    def deployed(self, server):
+        return {"global": {name: 2 * value for name, value in server.params.items()}}
 
 
 @dataclass(frozen=True)
@@ -133,6 +155,15 @@ def test_each_part_sees_only_its_own(name: str) -> None:
 UNEVEN = replace(TINY, batch_size=8)  # parties of 20 to 40 samples take 2 to 5 steps per epoch
 
 
+def test_a_part_may_change_the_start_and_the_evaluated_models() -> None:
+    params = {"w": torch.tensor([2.0, 4.0])}
+    both = Halved() + Scaffold()
+    server = both.init_server(params, {})
+    assert same(server.params, {"w": torch.tensor([1.0, 2.0])})
+    assert list(server.shared) == ["scaffold/c"]
+    assert same(both.deployed(server)["global"], params)
+
+
 def test_fednova_as_aggregation_is_the_method_up_to_rounding() -> None:
     task = gaussians()
     method = train(with_algorithm(UNEVEN, FedNova()), task)
@@ -156,6 +187,8 @@ REFUSED = [
     (lambda: MOON() + Solo(), "SOLO cannot be composed: its parties never exchange models"),
     (lambda: MOON() + WholeLoss(), "WholeLoss cannot be composed: it replaces the whole local"),
     (lambda: FedNova() + FedDyn(), "FedNova and FedDyn cannot be composed: each aggregates"),
+    (lambda: FedLC() + FedRS(), "FedLC and FedRS cannot be composed: each replaces the supervised"),
+    (lambda: Halved() + Doubled(), "Doubled and Halved cannot be composed: each evaluates"),
     (lambda: MOON(mu=1) + MOON(mu=2), "moon occurs twice in moon\\+moon"),
     (lambda: replace(QUICK, algorithm=MOON() + FedDyn(), server=SERVERS["momentum"]()), "feddyn"),
     (lambda: replace(QUICK, algorithm=FedDyn(), aggregation="fednova"), "in its own way"),

@@ -26,6 +26,7 @@ class Algorithm:
     requires_sgd: ClassVar[str] = ""  # why its formulas need SGD, without nesterov and grad_clip
     federated: ClassVar[bool] = True  # False: parties never exchange models; there is one round
     needs_classes: ClassVar[str] = ""  # why it needs one class per sample; "": it does not
+    replaces_supervised: ClassVar[bool] = False  # True: its term is another loss minus l_sup
     weighting: ClassVar[str] = "parties are weighted by their number of samples"
     choice: ClassVar[str] = ""  # implementation choice, stored with the results
     # settings of the experiment that the method cannot do without, each with an example

@@ -50,6 +50,11 @@ def replaces_aggregation(method: Algorithm) -> bool:
     return type(method).combine is not Algorithm.combine
 
 
+def has_own_evaluation(method: Algorithm) -> bool:
+    """Return True if the method says which models are evaluated."""
+    return type(method).deployed is not Algorithm.deployed
+
+
 def has_own_model(method: Algorithm) -> bool:
     """Return True if the method, or a part of it, trains a model of each party's own."""
     if isinstance(method, Composed):
@@ -92,6 +97,7 @@ class Composed(Algorithm):
         memory: dict[str, Params] = {}
         for key, part in self.by_key.items():
             server = part.init_server(params, buffers)
+            params, buffers = server.params, server.buffers
             shared |= tree.add_prefix(key, server.shared)
             memory |= tree.add_prefix(key, server.memory)
         return Server(params=params, buffers=buffers, shared=shared, memory=memory)
@@ -169,6 +175,12 @@ class Composed(Algorithm):
             params = mean((u.params, u.num_samples) for u in updates)
         return replace(server, params=params, shared=shared, memory=memory)
 
+    def deployed(self, server: Server) -> dict[str, Params]:
+        for key, part in self.by_key.items():
+            if has_own_evaluation(part):
+                return part.deployed(server_view(server, key))
+        return super().deployed(server)
+
 
 def check_parts(parts: tuple[Algorithm, ...]) -> None:
     """Refuse compositions that make no sense."""
@@ -190,6 +202,18 @@ def check_parts(parts: tuple[Algorithm, ...]) -> None:
                 f"{part.label} cannot be composed: it replaces the whole local loss, and only "
                 f"terms can be added; use it alone, or leave it out of {'+'.join(names)}"
             )
+    replacing = [part.label for part in parts if part.replaces_supervised]
+    if len(replacing) > 1:
+        raise InputError(
+            f"{' and '.join(replacing)} cannot be composed: each replaces the supervised loss, and "
+            "the sum of their terms would subtract it twice; keep one of them"
+        )
+    evaluating = [part.label for part in parts if has_own_evaluation(part)]
+    if len(evaluating) > 1:
+        raise InputError(
+            f"{' and '.join(evaluating)} cannot be composed: each evaluates other models than the "
+            "aggregated one; keep one of them"
+        )
     owning = [part.label for part in parts if has_own_model(part)]
     if len(owning) > 1:
         raise InputError(

@@ -24,6 +24,7 @@ class FedLC(Algorithm):
     """
 
     needs_classes: ClassVar[str] = "calibrates the softmax by class counts"
+    replaces_supervised: ClassVar[bool] = True
     choice: ClassVar[str] = (
         "the softmax includes the true class, and leaves out classes that a party does not have"
     )

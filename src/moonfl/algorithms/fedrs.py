@@ -23,6 +23,7 @@ class FedRS(Algorithm):
     """
 
     needs_classes: ClassVar[str] = "restricts the softmax to the classes that a party has"
+    replaces_supervised: ClassVar[bool] = True
     choice: ClassVar[str] = "a class that a party has is not restricted, however rare it is"
 
     alpha: float = setting(
