@@ -19,10 +19,12 @@ import moonfl
 from helpers.equality import same
 from helpers.flower_deployment import Deployment, run_simulated
 from helpers.interruption import StopError, results_of, stop_after
-from helpers.problems import quadratics, train, with_algorithm
+from helpers.problems import MemoryRecorder, quadratics, train, with_algorithm
 from moonfl.algorithms import ALGORITHMS, FedAvg
+from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment, fingerprint, from_toml, override
+from moonfl.federation import run
 from moonfl.privacy import Guarantee, PrivateRound, ServerNoise, accountant
 from moonfl.privacy.random_bits import new_key, normal, seed_key, uniform
 from moonfl.privacy.server_noise import sum_clipped
@@ -129,6 +131,22 @@ def test_one_party_moves_all_that_is_released_by_at_most_its_share(labels: tuple
     moves += [everyone.extra[label]["w"] - without.extra[label]["w"] for label in labels]
     share = private.clip * math.sqrt(1 + len(labels)) / (private.rate * private.parties)
     assert float(torch.cat(moves).norm()) == pytest.approx(share, rel=1e-5)
+
+
+@pytest.mark.parametrize(("parties", "rate"), [(6, 0.25), (10, 0.05), (4, 0.5)])
+def test_scaffolds_c_is_the_mean_of_the_c_i(parties: int, rate: float) -> None:
+    """Also if q N, the expected number of parties, is no integer."""
+    centres = [float(i) for i in range(1, parties + 1)]
+    task = quadratics([1.0] * parties, centres, [8] * parties)
+    words = ["clip=1000", "dp=server", "dp.noise=1e-9", "algorithm=scaffold"]
+    base = replace(QUICK, parties=parties, sample_fraction=rate, rounds=12)
+    exp = override(base, words)
+    engine = Embedded(exp, task)
+    server = run(exp, task, engine, MemoryRecorder())
+    states = [engine.states.load(i, before=exp.rounds) for i in range(parties)]
+    mean = sum(float(state["c_i"]["w"]) for state in states if state) / parties
+    assert mean != 0
+    assert float(server.shared["c"]["w"]) == pytest.approx(mean, rel=1e-4)
 
 
 def test_no_noise_is_used_twice() -> None:

@@ -27,7 +27,9 @@ class ServerNoise(Privacy):
     Each party takes part in a round with probability q, independently of the others. q N, the
     expected number, replaces the number of parties of the round. What parties send in addition to
     the model (SCAFFOLD's delta c_i) is treated in the same way: with k vectors in all, the noise of
-    each is sqrt(k) times as large, so that the guarantee holds for all of them together.
+    each is sqrt(k) times as large, so that the guarantee holds for all of them together. It is
+    divided by the number of updates that methods see, q N rounded, because they may multiply its
+    mean by that number.
     """
 
     choice: ClassVar[str] = (
@@ -77,24 +79,29 @@ class ServerNoise(Privacy):
     def privatise(self, updates: list[Update], private: PrivateRound) -> list[Update]:
         """Return as many copies of the noisy mean as parties are expected in a round."""
         expected = private.rate * private.parties
+        copies = max(1, round(expected))
         std = self.multiplier * private.clip * math.sqrt(1 + len(private.extra))
         key = self._key(private.seed, private.t)
 
-        def noisy_mean(vectors: list[Params], origin: Params, purpose: str) -> Params:
+        def noisy_mean(
+            vectors: list[Params], origin: Params, purpose: str, *, count: float
+        ) -> Params:
             total = sum_clipped(vectors, origin, private.clip)
             mean = {}
             for name, value in origin.items():
                 noise = std * normal(key, f"{purpose} {name}", value.shape)
-                moved = value.double().cpu() + (total[name] + noise) / expected
+                moved = value.double().cpu() + (total[name] + noise) / count
                 mean[name] = moved.to(value)
             return mean
 
-        params = noisy_mean([u.params for u in updates], private.params, "params")
+        models = [u.params for u in updates]
+        params = noisy_mean(models, private.params, "params", count=expected)
         extra: dict[str, Params] = {}
         for number, (label, like) in enumerate(private.extra.items()):
             vectors = [u.extra.get(label, {}) for u in updates]
             # A number, because labels and names may contain spaces: no noise is used twice.
-            extra[label] = noisy_mean(vectors, tree.zeros_like(like), f"extra {number}")
+            origin = tree.zeros_like(like)
+            extra[label] = noisy_mean(vectors, origin, f"extra {number}", count=copies)
         update = Update(
             party=0,
             params=params,
@@ -103,7 +110,7 @@ class ServerNoise(Privacy):
             num_steps=1,
             extra=extra,
         )
-        return [update] * max(1, round(expected))
+        return [update] * copies
 
     def calibrated(self, rate: float, rounds: int) -> "ServerNoise":
         resolved = self
