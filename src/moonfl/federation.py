@@ -93,11 +93,11 @@ def _aggregate(exp: Experiment, server: Server, updates: list[Update], t: int) -
     trained = sorted((u for u in updates if u.num_steps > 0), key=lambda u: u.party)
     if exp.dp.is_private:
         trained = exp.dp.privatise(trained, private_round(exp, server, t))
-    elif exp.clip is not None:
-        trained = [clip_update(u, server.params, exp.clip) for u in trained]
     if not trained:
         return server
     trained = AGGREGATIONS[exp.aggregation].prepare(trained, server.params, exp.momentum)
+    if exp.clip is not None and not exp.dp.is_private:
+        trained = [clip_update(u, server.params, exp.clip) for u in trained]
     mean = aggregation_rule(exp.aggregation, exp.trim)
     aggregated = exp.algorithm.combine(server, trained, exp.parties, mean)
     optimizer = exp.server

@@ -358,6 +358,20 @@ def test_the_change_of_fedavgs_aggregated_model_is_at_most_the_clip(
     assert tree.norm(tree.sub(after.params, server.params)) <= clip * (1 + 1e-5)
 
 
+def test_no_party_moves_the_model_by_more_than_clip_with_fednova_as_aggregation() -> None:
+    """FedNova lengthens the change of a party with few steps, before it is clipped."""
+    clip = 0.1
+    exp = replace(FIVE, algorithm=FedAvg(), aggregation="fednova", clip=clip)
+    server, updates = first_round(exp, batch_norm=False)
+    far = {name: value + 1 for name, value in server.params.items()}
+    still = [replace(u, params=server.params, num_steps=1000) for u in updates[:4]]
+    moving = replace(updates[4], params=far, num_steps=1)
+    after = aggregate(exp, server, [*still, moving], t=0).params
+    share = moving.num_samples / sum(u.num_samples for u in updates)
+    step = tree.norm(tree.sub(after, server.params))
+    assert step == pytest.approx(share * clip, rel=1e-3)
+
+
 def test_scaffolds_c_is_the_mean_of_the_c_i_if_only_weights_are_clipped() -> None:
     """Check c with a clip above every delta c_i and below the largest change.
 
