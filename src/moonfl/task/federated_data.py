@@ -230,7 +230,8 @@ def _split_off(
 def too_few_samples(share: float, key: str, kind: str) -> InputError:
     """Return the error for parties that are too small to hold samples or groups out."""
     return InputError(
-        f"no party has enough {kind} to hold out a share of {share:g}; increase {key}"
+        f"no party has enough {kind} to hold out a share of {share:g}; increase {key}, or use "
+        "fewer and larger parties"
     )
 
 
