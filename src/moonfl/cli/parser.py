@@ -202,7 +202,9 @@ def _add_data_commands(commands: Commands) -> None:
     commands.add("list", "list the presets, with the paper's accuracy", "listing:list_presets")
 
     partition = commands.add(
-        "partition", "show which party has which samples, as table and heat map", "data:partition"
+        "partition",
+        "show which party has which samples, as table and heat map",
+        "partition:partition",
     )
     _add_words(partition)
     partition.add_argument(
