@@ -33,19 +33,19 @@ class Finding(NamedTuple):
         return f"{self.severity}: {self.text}"
 
 
-def check_file(dataset: str, path: Path, reading: Reading) -> list[Finding]:
+def list_problems(dataset: str, path: Path, reading: Reading) -> list[Finding]:
     """Return the problems of a table or a folder of images that its reader does not list."""
     try:
         if dataset == "csv":
-            return check_tables(read_tables(path, reading), reading)
+            return table_problems(read_tables(path, reading), reading)
         if dataset == "folder":
-            return check_images(path)
+            return image_problems(path)
     except InputError:  # the reader reports it
         pass
     return []
 
 
-def check_tables(tables: list[Table], reading: Reading) -> list[Finding]:
+def table_problems(tables: list[Table], reading: Reading) -> list[Finding]:
     """Return the problems of the training table and, if there is one, the test table."""
     findings: list[Finding] = []
     names = [name for name in (reading.column, reading.holdout_by) if name is not None]
@@ -56,7 +56,7 @@ def check_tables(tables: list[Table], reading: Reading) -> list[Finding]:
     features = feature_names(tables, {*reading.labels, *names, *reading.ignore})
     raw = [table.features(features) for table in tables]
     for name in features:
-        findings += _check_column(raw, name, rules_of(reading))
+        findings += _column_problems(raw, name, rules_of(reading))
     findings += _duplicate_rows(tables[0], features)
     return findings
 
@@ -82,7 +82,7 @@ def _places(table: Table, rows: list[int]) -> str:
     return f"{table.path}, line {lines}{more}"
 
 
-def _check_column(tables: list[RawTable], name: str, rules: Rules) -> list[Finding]:
+def _column_problems(tables: list[RawTable], name: str, rules: Rules) -> list[Finding]:
     """Return the problems of a feature column."""
     errors = []
     allowed = rules._replace(categorical=tuple(set(rules.categorical) & {name}))
@@ -137,7 +137,7 @@ def similar_names(place: str, names: Iterable[str], advice: str) -> list[Finding
     return findings
 
 
-def check_images(folder: Path) -> list[Finding]:
+def image_problems(folder: Path) -> list[Finding]:
     """Return the image files that cannot be decoded."""
     findings = []
     for path in find_images(folder):
@@ -148,11 +148,11 @@ def check_images(folder: Path) -> list[Finding]:
     return findings
 
 
-def examine(data: Dataset, party_sizes: dict[str, int]) -> list[Finding]:
+def dataset_warnings(data: Dataset, party_sizes: dict[str, int]) -> list[Finding]:
     """Return what is suspicious about data that can be read. This is cheap."""
     findings = similar_names("there are the classes", data.classes, "correct the labels")
     if data.train.y.dim() == 1 and not data.train.y.is_floating_point():
-        findings += _examine_classes(data)
+        findings += _class_warnings(data)
     for name, size in party_sizes.items():
         if size < FEW_SAMPLES:
             text = f"party {name} has {size} samples, of which some are held out"
@@ -160,8 +160,8 @@ def examine(data: Dataset, party_sizes: dict[str, int]) -> list[Finding]:
     return findings
 
 
-def _examine_classes(data: Dataset) -> list[Finding]:
-    """Return classes without samples."""
+def _class_warnings(data: Dataset) -> list[Finding]:
+    """Return warnings about classes without samples."""
     findings = []
     train = np.bincount(data.train.y.cpu().numpy(), minlength=len(data.classes))
     if (train > 0).sum() == 1:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from ...data.base import Dataset
-from ...data.checks import ERROR, Finding, check_file, examine
+from ...data.checks import ERROR, Finding, dataset_warnings, list_problems
 from ...data.datasets import load
 from ...data.locations import directory
 from ...errors import InputError, RunError, displayed, quoted
@@ -42,10 +42,10 @@ def dataset_of(path: Path) -> str:
 def find_problems(exp: Experiment) -> list[Finding]:
     """Return the problems of an experiment's data."""
     path = directory(exp.data_dir)
-    findings = check_file(exp.dataset, path, exp.reading)
+    findings = list_problems(exp.dataset, path, exp.reading)
     try:
         data = load(exp.dataset, path, exp.reading)
-        findings += examine(data, party_sizes(exp, data))
+        findings += dataset_warnings(data, party_sizes(exp, data))
         split(exp, data)
     except InputError as error:
         if not is_listed(str(error), findings):
@@ -57,7 +57,7 @@ def check_hint(exp: Experiment, words: list[str]) -> str:
     """Return the command that lists all errors of a table; empty if there are not several."""
     if exp.dataset != "csv":
         return ""
-    findings = check_file(exp.dataset, directory(exp.data_dir), exp.reading)
+    findings = list_problems(exp.dataset, directory(exp.data_dir), exp.reading)
     errors = sum(finding.severity == ERROR for finding in findings)
     if errors < 2:
         return ""

@@ -11,7 +11,7 @@ from ...api.experiments import Options, resume_run, start_run
 from ...api.named_runs import complete_run, finished_run, run_name
 from ...api.recovery import Hints, recovery_hints
 from ...data.base import Dataset
-from ...data.checks import examine
+from ...data.checks import dataset_warnings
 from ...data.datasets import locate, source
 from ...data.locations import directory
 from ...errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
     notify(describe(exp))
     if exp.dataset in USER_DATA:
         notify(describe_task(task))
-        for finding in examine(data, {}):
+        for finding in dataset_warnings(data, {}):
             notify(f"moonfl: {finding}")
     for key, choice in implementation_choices(exp, task).items():
         notify(f"  {key}: {choice}")
