@@ -12,8 +12,9 @@ import moonfl
 from helpers.equality import same
 from helpers.interruption import StopError, results_of, stop_after
 from moonfl import Experiment
+from moonfl.data.arrays import make_examples
 from moonfl.data.base import Examples
-from moonfl.data.npz import make_examples, read_npz
+from moonfl.data.npz import read_npz
 from moonfl.errors import InputError
 from moonfl.exports import export, load_model
 from moonfl.flower.server import with_site_dtype

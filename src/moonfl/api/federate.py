@@ -15,11 +15,11 @@ from torch.utils.data import IterableDataset
 from .. import seeds, settings, tree
 from ..algorithms import MOON, Algorithm
 from ..components import COMPONENTS, build_component
+from ..data.arrays import infer_names, make_examples, make_labels, with_common_dtype
 from ..data.augment import default_preparation
 from ..data.base import Examples, check_names
 from ..data.columns import RawTable, Rules, frame_table, is_frame, read_columns, rules_of
 from ..data.encoding import Column
-from ..data.npz import infer_names, make_examples, make_labels, with_common_dtype
 from ..data.targets import REGRESSION
 from ..errors import InputError, notify, unknown
 from ..experiment import (

@@ -14,7 +14,8 @@ from .augment import Preparation
 from .encoding import Column
 from .images import Images
 
-Columns = dict[str, NDArray[np.generic]]  # name -> one value per sample
+Array = NDArray[np.generic]  # of any dtype
+Columns = dict[str, Array]  # name -> one value per sample
 
 
 class Examples(NamedTuple):

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError, unknown
+from .arrays import check_classification, regression_target
 from .augment import AS_STORED
 from .base import Columns, Dataset, Examples, Reading
 from .cells import cell_problem, is_missing, is_number, parse_number
 from .columns import Cells, RawTable, read_columns, rules_of
 from .encoding import Column
-from .labels import check_classification, regression_target
 from .locations import check_file
 from .targets import CLASSIFICATION, make_targets
 

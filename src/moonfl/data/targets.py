@@ -6,12 +6,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
+from .base import Array
 
 CLASSIFICATION = "classification"
 REGRESSION = "regression"
 MULTILABEL = "multilabel"
 LARGEST = float(np.finfo(np.float32).max)
-Array = NDArray[np.generic]
 
 
 def target_names(arrays: list[Array], task: str, names: tuple[str, ...]) -> tuple[str, ...]:
