@@ -18,7 +18,7 @@ from helpers.equality import same
 from helpers.interruption import StopError, stop_after
 from moonfl import MOON, Experiment, InputError, RunError
 from moonfl.algorithms import ALGORITHMS
-from moonfl.api.federate import TEST, TRAIN, _read_parties
+from moonfl.api.user_data import TEST, TRAIN, read_parties
 from moonfl.models import resnet
 from moonfl.models.encoders import ENCODERS
 from moonfl.task import make_task
@@ -348,8 +348,8 @@ def test_random_augmentation_of_a_dataset_is_reproducible(tmp_path: Path) -> Non
         moonfl.federate(encoder, datasets, **QUICK, out=tmp_path / name) for name in ("a", "b")
     )
     assert same(first.models, second.models)
-    names, (one, two) = _read_parties([datasets[0], datasets[0]], "party", TRAIN)
-    _, (test,) = _read_parties([datasets[0]], "the test set of party", TEST)
+    names, (one, two) = read_parties([datasets[0], datasets[0]], "party", TRAIN)
+    _, (test,) = read_parties([datasets[0]], "the test set of party", TEST)
     assert names == ("0", "1")
     assert not any(np.array_equal(a.x, b.x) for a, b in ((one, two), (one, test), (two, test)))
     resumed = moonfl.federate(encoder, datasets, **QUICK, out=tmp_path / "a", resume=True)

@@ -1,50 +1,35 @@
 """moonfl.federate: train a custom model over custom data in a few lines of Python."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import IterableDataset
-
-from .. import seeds, settings, tree
+from .. import settings, tree
 from ..algorithms import MOON, Algorithm
 from ..components import COMPONENTS, build_component
-from ..data.arrays import infer_names, make_examples, make_labels, with_common_dtype
-from ..data.augment import default_preparation
-from ..data.base import Examples, check_names
-from ..data.columns import RawTable, Rules, frame_table, is_frame, read_columns, rules_of
-from ..data.encoding import Column
 from ..data.targets import REGRESSION
 from ..errors import InputError, notify, unknown
 from ..experiment import (
     CUSTOM_DATA,
     CUSTOM_MODEL,
-    HOLDOUT,
     Experiment,
     code_names,
     fingerprint,
     rename_keys,
 )
-from ..models.base import Model, probe, uses_fractions
-from ..models.encoders import ModelSource, make_encoder
+from ..models.base import Model
+from ..models.encoders import ModelSource
 from ..numerics import standard_settings
 from ..runs.directory import holds_run, is_being_replaced, read_experiment
 from ..runs.progress import in_notebook
 from ..runs.recorder import Result, Watch, ignore
 from ..settings import RENAMED
-from ..task import FederatedData, Task, build_task, hold_out, shift_parties, with_derived_settings
+from ..task import Task, build_task, with_derived_settings
 from .experiments import Options, resume_run, start_run
 from .recovery import Hints, recovery_hints
+from .user_data import TRAIN, Data, Parties, federated_data, read_parties, with_groups
 
-# x [N, ...] (arrays or data frames) and y [N], or a dataset of pairs
-Data = tuple[Any, Any] | TorchDataset[Any]
-Parties = Sequence[Data] | Mapping[str, Data]
 DATA_SETTINGS = (  # settings that the data determine
     "dataset",
     "data_dir",
@@ -65,7 +50,6 @@ DATA_SETTINGS = (  # settings that the data determine
 COLUMN = "party"  # stored as the column of the partition
 GROUP = "group"  # stored as the column whose groups are held out
 DEFAULT = MOON(mu=1.0)
-TRAIN, TEST = 0, 1  # random streams of datasets with random transforms
 HINTS = Hints(
     exists="resume=True resumes it, force=True replaces it, another out keeps it",
     previous=(
@@ -128,12 +112,12 @@ def federate(
       server=moonfl.Momentum().
     """
     _check_flags(out, resume=resume, previous=previous, force=force)
-    names, party_sets = _read_parties(parties, "party", TRAIN)
+    names, party_sets = read_parties(parties, "party", TRAIN)
     exp = _experiment(model, len(names), algorithm, rounds, experiment)
     if groups is not None:
         exp = replace(exp, holdout_by=GROUP)
-        party_sets = _with_groups(party_sets, groups, names)
-    data = _federated_data(model, names, party_sets, test, exp)
+        party_sets = with_groups(party_sets, groups, names)
+    data = federated_data(model, names, party_sets, test, exp)
     task = build_task(exp, data, model=model)
     exp = with_derived_settings(exp, task)
     _notify_if_classifier(model, task)
@@ -214,298 +198,6 @@ def _experiment(
     return Experiment(**{**values, **determined, **components})
 
 
-class _Set(NamedTuple):
-    """The samples of one party, or a test set."""
-
-    location: str  # for messages
-    x: NDArray[np.generic]
-    y: NDArray[np.generic]
-    groups: NDArray[np.generic] | None = None  # of the samples
-    table: RawTable | None = None  # the columns of a data frame
-
-
-def _federated_data(
-    model: ModelSource,
-    names: tuple[str, ...],
-    party_sets: list[_Set],
-    test: Data | Parties | None,
-    exp: Experiment,
-) -> FederatedData:
-    """Check the user's arrays and return them as federated data, with samples held out."""
-    test_sets = _read_test(test, names)
-    sets = [*party_sets, *test_sets]
-    features = _column_names(sets)
-    classes = infer_names([s.y for s in sets], exp.task, exp.reading.classes)
-    table = None
-    if rules_of(exp.reading).encodes:
-        table, parts = _encoded_parts(sets, features, classes, exp)
-    else:
-        parts = _numeric_parts(sets, features, classes, model, exp.task)
-    train = _concatenate(parts[: len(names)])
-    if test_sets and exp.holdout is not None:
-        raise InputError("holdout=SHARE is for data without a test set; these data have one")
-    data = FederatedData(
-        train=train,
-        parts=_consecutive_parts(party_sets),
-        test=_concatenate(parts[len(names) :]) if test_sets else None,
-        classes=classes,
-        preparation=default_preparation(train.x.dtype, len(train.x.shape) - 1),
-        test_party=_owners(test_sets) if _is_by_party(test) else None,
-        names=names,
-        features=features,
-        table=table,
-        groups=_group_numbers(party_sets),
-    )
-    data = shift_parties(exp, data)
-    return hold_out(data, test=exp.holdout or HOLDOUT, validation=exp.validation)
-
-
-def _numeric_parts(
-    sets: list[_Set],
-    features: tuple[str, ...],
-    classes: tuple[str, ...],
-    model: ModelSource,
-    task: str,
-) -> list[Examples]:
-    """Return the examples of sets whose samples are numbers."""
-    refuse = Rules(impute="refuse", encode="refuse", categorical=())
-    tables = [s.table for s in sets if s.table is not None]
-    if tables:
-        read_columns(tables, features, refuse)  # names the cell that is not a number
-    for other in sets:
-        _check_like(other, sets[0])
-    sets = [_in_order(s, features) for s in sets]
-    token_ids = _takes_token_ids(model, sets, len(classes))
-    parts = [
-        make_examples(f"{s.location}: ", s.x, s.y, classes, integers=token_ids, task=task)
-        for s in sets
-    ]
-    return with_common_dtype(parts)
-
-
-def _encoded_parts(
-    sets: list[_Set], features: tuple[str, ...], classes: tuple[str, ...], exp: Experiment
-) -> tuple[tuple[Column, ...], list[Examples]]:
-    """Return the columns of data frames and the examples of all sets, as rows to be encoded."""
-    tables = []
-    for s in sets:
-        if s.table is None:
-            raise InputError(
-                f"impute and encode are for data frames, whose columns have names; {s.location} "
-                "has an array: pass a pandas DataFrame as x, or remove impute and encode"
-            )
-        tables.append(s.table)
-    columns, rows = read_columns(tables, features, rules_of(exp.reading))
-    parts = []
-    for s, x in zip(sets, rows, strict=True):
-        if s.y.shape[:1] != (len(x),):
-            raise InputError(f"{s.location} has {len(x)} rows, but y has shape {list(s.y.shape)}")
-        labels = make_labels(f"{s.location}: y", s.y, classes, exp.task)
-        parts.append(Examples(torch.from_numpy(x), labels))
-    return columns, parts
-
-
-def _column_names(sets: list[_Set]) -> tuple[str, ...]:
-    """Return the columns of data frames, in the order of the first; all must have the same.
-
-    Return () if some samples are not data frames.
-    """
-    tables = [s.table for s in sets if s.table is not None]
-    if len(tables) < len(sets):
-        return ()
-    features = tuple(tables[0].cells)
-    check_names("a column", features)
-    for table in tables[1:]:
-        for name in (*features, *table.cells):
-            if name not in table.cells or name not in features:
-                owner = tables[0] if name in features else table
-                other = table if name in features else tables[0]
-                raise InputError(
-                    f"{owner.location} has a column '{name}', which {other.location} lacks; all "
-                    "data frames need the same columns"
-                )
-    return features
-
-
-def _in_order(s: _Set, features: tuple[str, ...]) -> _Set:
-    """Return a set with the columns of its data frame in this order."""
-    if s.table is None or not features or tuple(s.table.cells) == features:
-        return s
-    positions = list(s.table.cells)
-    return s._replace(x=s.x[:, [positions.index(name) for name in features]])
-
-
-def _with_groups(
-    sets: list[_Set], groups: Sequence[Any] | Mapping[str, Any], names: tuple[str, ...]
-) -> list[_Set]:
-    """Return the sets of the parties with the groups of their samples."""
-    by_name = groups if isinstance(groups, Mapping) else dict(enumerate(groups))
-    by_name = {str(name): values for name, values in by_name.items()}
-    if set(by_name) != set(names):
-        raise InputError(
-            f"groups has entries for {', '.join(by_name)}, but the parties are {', '.join(names)}; "
-            "use the same names"
-        )
-    result = []
-    for party, name in zip(sets, names, strict=True):
-        try:
-            values = _as_array(by_name[name])
-        except (TypeError, ValueError) as error:
-            raise InputError(f"the groups of {party.location}: {error}") from None
-        if values.shape != (len(party.x),) or values.dtype.kind not in "biuUS":
-            raise InputError(
-                f"the groups of {party.location} must be {len(party.x)} integers or strings, one "
-                f"per sample, got {values.dtype} {list(values.shape)}"
-            )
-        result.append(party._replace(groups=values.astype(np.str_)))
-    return result
-
-
-def _group_numbers(sets: list[_Set]) -> NDArray[np.int64] | None:
-    """Return the number of each sample's group; a group may have samples at several parties."""
-    groups = [party.groups for party in sets if party.groups is not None]
-    if not groups:
-        return None
-    numbers: NDArray[np.int64] = np.unique(np.concatenate(groups), return_inverse=True)[1]
-    return numbers
-
-
-def _is_by_party(test: object) -> bool:
-    """Return True if test sets are passed per party."""
-    return isinstance(test, Mapping | list)
-
-
-def _read_test(test: Data | Parties | None, names: tuple[str, ...]) -> list[_Set]:
-    """Return the test sets in the order of the parties; one or none if they are not per party."""
-    if test is None:
-        return []
-    if not isinstance(test, Mapping | list):
-        return [_read_set("the test set", test, TEST)]
-    test_names, sets = _read_parties(test, "the test set of party", TEST)
-    if set(test_names) != set(names):
-        raise InputError(
-            f"test has sets for {', '.join(test_names)}, but the parties are {', '.join(names)}; "
-            "use the same names"
-        )
-    return [sets[test_names.index(name)] for name in names]
-
-
-def _check_like(other: _Set, first: _Set) -> None:
-    """Check that two sets have samples of the same shape and kind."""
-    if other.x.shape[1:] != first.x.shape[1:]:
-        raise InputError(
-            f"{other.location} has samples of shape {list(other.x.shape[1:])}, "
-            f"{first.location} of {list(first.x.shape[1:])}"
-        )
-    if (other.x.dtype == np.uint8) != (first.x.dtype == np.uint8):
-        raise InputError(
-            f"{other.location} has samples of type {other.x.dtype}, {first.location} of "
-            f"{first.x.dtype}: uint8 means pixels; use one type for all"
-        )
-
-
-def _consecutive_parts(sets: list[_Set]) -> dict[int, NDArray[np.int64]]:
-    """Return the indices of each party's samples after concatenation."""
-    ends = np.cumsum([len(s.y) for s in sets])
-    starts = [0, *ends[:-1]]
-    return {i: np.arange(starts[i], ends[i]) for i in range(len(sets))}
-
-
-def _owners(sets: list[_Set]) -> Tensor:
-    """Return the party of each sample after concatenation."""
-    sizes = [len(s.y) for s in sets]
-    return torch.from_numpy(np.repeat(np.arange(len(sets)), sizes))
-
-
-def _read_parties(
-    parties: Parties, description: str, stream: int
-) -> tuple[tuple[str, ...], list[_Set]]:
-    """Return the names of the parties and their data."""
-    if not isinstance(parties, Mapping | Iterable):
-        raise InputError(
-            f"parties must be a list of (x, y), or a dict of them by name, got "
-            f"{type(parties).__name__}"
-        )
-    items = parties.items() if isinstance(parties, Mapping) else enumerate(parties)
-    sets_by_name = [(str(name), data) for name, data in items]
-    if not sets_by_name:
-        raise InputError("there are no parties: pass a list of (x, y), or a dict of them by name")
-    names = tuple(name for name, _ in sets_by_name)
-    check_names("a party", names)
-    sets = []
-    for i, (name, data) in enumerate(sets_by_name):
-        sets.append(_read_set(f"{description} {name}", data, stream, i))
-    return names, sets
-
-
-def _read_set(location: str, data: object, stream: int, number: int = 0) -> _Set:
-    """Return the arrays of one party or test set."""
-    if isinstance(data, TorchDataset):
-        data = _read_dataset(location, data, stream, number)
-    if not isinstance(data, tuple) or len(data) != 2:
-        raise InputError(f"{location} must be (x, y) or a torch dataset, got {type(data).__name__}")
-    try:
-        x, y = (_as_array(values) for values in data)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{location}: {error}") from None
-    if x.ndim == 0 or len(x) == 0:
-        raise InputError(f"{location} has no samples; pass at least one, or leave it out")
-    table = frame_table(data[0], location) if is_frame(data[0]) else None
-    return _Set(location, x, y, table=table)
-
-
-def _read_dataset(
-    location: str, data: TorchDataset[Any], stream: int, number: int
-) -> tuple[Tensor, list[Any]]:
-    """Return the samples and labels of a torch dataset; random transforms are applied once."""
-    if not hasattr(data, "__len__") or isinstance(data, IterableDataset):
-        raise InputError(
-            f"{location}: a dataset must have a length and return samples by index; "
-            f"{type(data).__name__} does not"
-        )
-    with seeds.seeded(0, "augmentation", stream, number):  # the same samples in every run
-        items = [data[i] for i in range(len(data))]
-    if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
-        raise InputError(f"{location}: a dataset must return (x, y) for each sample")
-    try:
-        samples = torch.stack([torch.as_tensor(x) for x, _ in items]) if items else torch.empty(0)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{location}: its samples cannot be stacked ({error}); return tensors of one shape"
-        ) from None
-    labels = [y.tolist() if isinstance(y, Tensor) else y for _, y in items]
-    return samples, labels
-
-
-def _as_array(values: object) -> NDArray[np.generic]:
-    """Return values as an array; an array of objects becomes one of the type that it holds."""
-    if isinstance(values, Tensor):
-        return values.detach().cpu().numpy()
-    if np.ma.is_masked(values):
-        raise ValueError("some values are masked; fill them in, or leave their samples out")
-    array = np.asarray(values)
-    if array.dtype != object or array.size == 0:
-        return array
-    converted = np.array(array.tolist())
-    if converted.dtype.kind == "U" and not all(isinstance(value, str) for value in array.flat):
-        return array
-    return converted
-
-
-def _takes_token_ids(model: ModelSource, sets: list[_Set], classes: int) -> bool:
-    """Return True if the samples are integers and the model uses them as token ids."""
-    are_integers = all(s.x.dtype.kind in "iu" and s.x.dtype != np.uint8 for s in sets)
-    if isinstance(model, str) or not are_integers:
-        return False
-    shape = sets[0].x.shape[1:]
-    encoder = tree.build_module(lambda: make_encoder(model, shape))
-    try:
-        probe(encoder, shape, torch.int64, classes)
-    except InputError:
-        return False
-    return not uses_fractions(encoder, shape)
-
-
 def _notify_if_classifier(model: ModelSource, task: Task) -> None:
     """Notify the user if a model with one output per class is used as an encoder."""
     if isinstance(model, str):
@@ -520,8 +212,3 @@ def _notify_if_classifier(model: ModelSource, task: Task) -> None:
             "it is used as an encoder, with a projection head and an output layer after it. "
             f"A complete model should return (z, {outputs}), or be passed without its last layer"
         )
-
-
-def _concatenate(parts: list[Examples]) -> Examples:
-    x = torch.cat([part.x for part in parts if isinstance(part.x, Tensor)])
-    return Examples(x, torch.cat([part.y for part in parts]))

@@ -1,0 +1,335 @@
+"""Samples that the user passes to moonfl.federate.
+
+Arrays, data frames and torch datasets are checked and joined to FederatedData.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeGuard
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import IterableDataset
+
+from .. import seeds, tree
+from ..data.arrays import infer_names, make_examples, make_labels, with_common_dtype
+from ..data.augment import default_preparation
+from ..data.base import Array, Examples, check_names
+from ..data.columns import RawTable, Rules, frame_table, is_frame, read_columns, rules_of
+from ..data.encoding import Column
+from ..errors import InputError
+from ..experiment import HOLDOUT, Experiment
+from ..models.base import probe, uses_fractions
+from ..models.encoders import ModelSource, make_encoder
+from ..task import FederatedData, hold_out, shift_parties
+
+# x [N, ...] (arrays or data frames) and y [N], or a dataset of pairs
+Data = tuple[Any, Any] | TorchDataset[Any]
+Parties = Sequence[Data] | Mapping[str, Data]
+TRAIN, TEST = 0, 1  # random streams of datasets with random transforms
+
+
+class Samples(NamedTuple):
+    """The samples of one party, or a test set."""
+
+    location: str  # for messages
+    x: Array
+    y: Array
+    groups: Array | None = None  # of the samples
+    table: RawTable | None = None  # the columns of a data frame
+
+
+def read_parties(
+    parties: Parties, description: str, stream: int
+) -> tuple[tuple[str, ...], list[Samples]]:
+    """Return the names of the parties and their data."""
+    if not isinstance(parties, Mapping | Iterable):
+        raise InputError(
+            f"parties must be a list of (x, y), or a dict of them by name, got "
+            f"{type(parties).__name__}"
+        )
+    items = parties.items() if isinstance(parties, Mapping) else enumerate(parties)
+    sets_by_name = [(str(name), data) for name, data in items]
+    if not sets_by_name:
+        raise InputError("there are no parties: pass a list of (x, y), or a dict of them by name")
+    names = tuple(name for name, _ in sets_by_name)
+    check_names("a party", names)
+    sets = []
+    for i, (name, data) in enumerate(sets_by_name):
+        sets.append(_read_samples(f"{description} {name}", data, stream, i))
+    return names, sets
+
+
+def _read_samples(location: str, data: object, stream: int, number: int = 0) -> Samples:
+    """Return the arrays of one party or test set."""
+    if isinstance(data, TorchDataset):
+        data = _read_dataset(location, data, stream, number)
+    if not isinstance(data, tuple) or len(data) != 2:
+        raise InputError(f"{location} must be (x, y) or a torch dataset, got {type(data).__name__}")
+    try:
+        x, y = (_as_array(values) for values in data)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{location}: {error}") from None
+    if x.ndim == 0 or len(x) == 0:
+        raise InputError(f"{location} has no samples; pass at least one, or leave it out")
+    table = frame_table(data[0], location) if is_frame(data[0]) else None
+    return Samples(location, x, y, table=table)
+
+
+def _read_dataset(
+    location: str, data: TorchDataset[Any], stream: int, number: int
+) -> tuple[Tensor, list[Any]]:
+    """Return the samples and labels of a torch dataset; random transforms are applied once."""
+    if not hasattr(data, "__len__") or isinstance(data, IterableDataset):
+        raise InputError(
+            f"{location}: a dataset must have a length and return samples by index; "
+            f"{type(data).__name__} does not"
+        )
+    with seeds.seeded(0, "augmentation", stream, number):  # the same samples in every run
+        items = [data[i] for i in range(len(data))]
+    if not all(isinstance(item, tuple | list) and len(item) == 2 for item in items):
+        raise InputError(f"{location}: a dataset must return (x, y) for each sample")
+    try:
+        samples = torch.stack([torch.as_tensor(x) for x, _ in items]) if items else torch.empty(0)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{location}: its samples cannot be stacked ({error}); return tensors of one shape"
+        ) from None
+    labels = [y.tolist() if isinstance(y, Tensor) else y for _, y in items]
+    return samples, labels
+
+
+def _as_array(values: object) -> Array:
+    """Return values as an array; an array of objects becomes one of the type that it holds."""
+    if isinstance(values, Tensor):
+        return values.detach().cpu().numpy()
+    if np.ma.is_masked(values):
+        raise ValueError("some values are masked; fill them in, or leave their samples out")
+    array = np.asarray(values)
+    if array.dtype != object or array.size == 0:
+        return array
+    converted = np.array(array.tolist())
+    if converted.dtype.kind == "U" and not all(isinstance(value, str) for value in array.flat):
+        return array
+    return converted
+
+
+def with_groups(
+    sets: list[Samples], groups: Sequence[Any] | Mapping[str, Any], names: tuple[str, ...]
+) -> list[Samples]:
+    """Return the sets of the parties with the groups of their samples."""
+    by_name = groups if isinstance(groups, Mapping) else dict(enumerate(groups))
+    by_name = {str(name): values for name, values in by_name.items()}
+    check_same_names("groups has entries", by_name, names)
+    result = []
+    for party, name in zip(sets, names, strict=True):
+        try:
+            values = _as_array(by_name[name])
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the groups of {party.location}: {error}") from None
+        if values.shape != (len(party.x),) or values.dtype.kind not in "biuUS":
+            raise InputError(
+                f"the groups of {party.location} must be {len(party.x)} integers or strings, one "
+                f"per sample, got {values.dtype} {list(values.shape)}"
+            )
+        result.append(party._replace(groups=values.astype(np.str_)))
+    return result
+
+
+def check_same_names(description: str, names: Collection[str], parties: tuple[str, ...]) -> None:
+    """Check that an argument has a value for every party; `description` is for the message."""
+    if set(names) != set(parties):
+        raise InputError(
+            f"{description} for {', '.join(names)}, but the parties are {', '.join(parties)}; "
+            "use the same names"
+        )
+
+
+def federated_data(
+    model: ModelSource,
+    names: tuple[str, ...],
+    party_sets: list[Samples],
+    test: Data | Parties | None,
+    exp: Experiment,
+) -> FederatedData:
+    """Check the user's arrays and return them as federated data, with samples held out."""
+    test_sets = _read_test(test, names)
+    sets = [*party_sets, *test_sets]
+    features = _column_names(sets)
+    classes = infer_names([samples.y for samples in sets], exp.task, exp.reading.classes)
+    table = None
+    if rules_of(exp.reading).encodes:
+        table, parts = _encoded_parts(sets, features, classes, exp)
+    else:
+        parts = _numeric_parts(sets, features, classes, model, exp.task)
+    train = _concatenate(parts[: len(names)])
+    if test_sets and exp.holdout is not None:
+        raise InputError("holdout=SHARE is for data without a test set; these data have one")
+    data = FederatedData(
+        train=train,
+        parts=_consecutive_parts(party_sets),
+        test=_concatenate(parts[len(names) :]) if test_sets else None,
+        classes=classes,
+        preparation=default_preparation(train.x.dtype, len(train.x.shape) - 1),
+        test_party=_owners(test_sets) if _is_by_party(test) else None,
+        names=names,
+        features=features,
+        table=table,
+        groups=_group_numbers(party_sets),
+    )
+    data = shift_parties(exp, data)
+    return hold_out(data, test=exp.holdout or HOLDOUT, validation=exp.validation)
+
+
+def _is_by_party(test: object) -> TypeGuard[Parties]:
+    """Return True if test sets are passed per party."""
+    return isinstance(test, Mapping | list)
+
+
+def _read_test(test: Data | Parties | None, names: tuple[str, ...]) -> list[Samples]:
+    """Return the test sets in the order of the parties; one or none if they are not per party."""
+    if test is None:
+        return []
+    if not _is_by_party(test):
+        return [_read_samples("the test set", test, TEST)]
+    test_names, sets = read_parties(test, "the test set of party", TEST)
+    check_same_names("test has sets", test_names, names)
+    return [sets[test_names.index(name)] for name in names]
+
+
+def _column_names(sets: list[Samples]) -> tuple[str, ...]:
+    """Return the columns of data frames, in the order of the first; all must have the same.
+
+    Return () if some samples are not data frames.
+    """
+    tables = [samples.table for samples in sets if samples.table is not None]
+    if len(tables) < len(sets):
+        return ()
+    features = tuple(tables[0].cells)
+    check_names("a column", features)
+    for table in tables[1:]:
+        for name in (*features, *table.cells):
+            if name not in table.cells or name not in features:
+                owner = tables[0] if name in features else table
+                other = table if name in features else tables[0]
+                raise InputError(
+                    f"{owner.location} has a column '{name}', which {other.location} lacks; all "
+                    "data frames need the same columns"
+                )
+    return features
+
+
+def _numeric_parts(
+    sets: list[Samples],
+    features: tuple[str, ...],
+    classes: tuple[str, ...],
+    model: ModelSource,
+    task: str,
+) -> list[Examples]:
+    """Return the examples of sets whose samples are numbers."""
+    refuse = Rules(impute="refuse", encode="refuse", categorical=())
+    tables = [samples.table for samples in sets if samples.table is not None]
+    if tables:
+        read_columns(tables, features, refuse)  # names the cell that is not a number
+    for other in sets:
+        check_same_kind(other, sets[0])
+    sets = [with_column_order(samples, features) for samples in sets]
+    token_ids = _takes_token_ids(model, sets, len(classes))
+    parts = []
+    for samples in sets:
+        location = f"{samples.location}: "
+        parts.append(
+            make_examples(location, samples.x, samples.y, classes, integers=token_ids, task=task)
+        )
+    return with_common_dtype(parts)
+
+
+def check_same_kind(other: Samples, first: Samples) -> None:
+    """Check that two sets have samples of the same shape and kind."""
+    if other.x.shape[1:] != first.x.shape[1:]:
+        raise InputError(
+            f"{other.location} has samples of shape {list(other.x.shape[1:])}, "
+            f"{first.location} of {list(first.x.shape[1:])}"
+        )
+    if (other.x.dtype == np.uint8) != (first.x.dtype == np.uint8):
+        raise InputError(
+            f"{other.location} has samples of type {other.x.dtype}, {first.location} of "
+            f"{first.x.dtype}: uint8 means pixels; use one type for all"
+        )
+
+
+def with_column_order(samples: Samples, features: tuple[str, ...]) -> Samples:
+    """Return a set with the columns of its data frame in this order."""
+    if samples.table is None or not features or tuple(samples.table.cells) == features:
+        return samples
+    positions = list(samples.table.cells)
+    return samples._replace(x=samples.x[:, [positions.index(name) for name in features]])
+
+
+def _takes_token_ids(model: ModelSource, sets: list[Samples], classes: int) -> bool:
+    """Return True if the samples are integers and the model uses them as token ids."""
+    dtypes = [samples.x.dtype for samples in sets]
+    are_integers = all(dtype.kind in "iu" and dtype != np.uint8 for dtype in dtypes)
+    if isinstance(model, str) or not are_integers:
+        return False
+    shape = sets[0].x.shape[1:]
+    encoder = tree.build_module(lambda: make_encoder(model, shape))
+    try:
+        probe(encoder, shape, torch.int64, classes)
+    except InputError:
+        return False
+    return not uses_fractions(encoder, shape)
+
+
+def _encoded_parts(
+    sets: list[Samples], features: tuple[str, ...], classes: tuple[str, ...], exp: Experiment
+) -> tuple[tuple[Column, ...], list[Examples]]:
+    """Return the columns of data frames and the examples of all sets, as rows to be encoded."""
+    tables = []
+    for samples in sets:
+        if samples.table is None:
+            raise InputError(
+                "impute and encode are for data frames, whose columns have names; "
+                f"{samples.location} has an array: pass a pandas DataFrame as x, or remove impute "
+                "and encode"
+            )
+        tables.append(samples.table)
+    columns, rows = read_columns(tables, features, rules_of(exp.reading))
+    parts = []
+    for samples, x in zip(sets, rows, strict=True):
+        if samples.y.shape[:1] != (len(x),):
+            raise InputError(
+                f"{samples.location} has {len(x)} rows, but y has shape {list(samples.y.shape)}"
+            )
+        labels = make_labels(f"{samples.location}: y", samples.y, classes, exp.task)
+        parts.append(Examples(torch.from_numpy(x), labels))
+    return columns, parts
+
+
+def _concatenate(parts: list[Examples]) -> Examples:
+    x = torch.cat([part.x for part in parts if isinstance(part.x, Tensor)])
+    return Examples(x, torch.cat([part.y for part in parts]))
+
+
+def _consecutive_parts(sets: list[Samples]) -> dict[int, NDArray[np.int64]]:
+    """Return the indices of each party's samples after concatenation."""
+    ends = np.cumsum([len(samples.y) for samples in sets])
+    starts = [0, *ends[:-1]]
+    return {i: np.arange(starts[i], ends[i]) for i in range(len(sets))}
+
+
+def _owners(sets: list[Samples]) -> Tensor:
+    """Return the party of each sample after concatenation."""
+    sizes = [len(samples.y) for samples in sets]
+    return torch.from_numpy(np.repeat(np.arange(len(sets)), sizes))
+
+
+def _group_numbers(sets: list[Samples]) -> NDArray[np.int64] | None:
+    """Return the number of each sample's group; a group may have samples at several parties."""
+    groups = [party.groups for party in sets if party.groups is not None]
+    if not groups:
+        return None
+    numbers: NDArray[np.int64] = np.unique(np.concatenate(groups), return_inverse=True)[1]
+    return numbers
