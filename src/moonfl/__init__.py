@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .errors import InputError, RunError
     from .experiment import Experiment
     from .exports import export, load_model
-    from .runs.recorder import Result
+    from .runs.result import Result
     from .server_optimizers import Adagrad, Adam, Average, Momentum, ServerOptimizer, Yogi
 
 __version__ = metadata.version("moonfl")
@@ -95,7 +95,7 @@ _MODULES = {
     "Momentum": "server_optimizers",
     "PerFedAvg": "algorithms",
     "QFedAvg": "algorithms",
-    "Result": "runs.recorder",
+    "Result": "runs.result",
     "RunError": "errors",
     "Scaffold": "algorithms",
     "ServerOptimizer": "server_optimizers",

@@ -29,7 +29,7 @@ from moonfl.errors import InputError
 from moonfl.experiment import Experiment, from_toml, override, to_dict, to_toml
 from moonfl.federation import aggregate, init_server, run
 from moonfl.runs.checkpoint import fingerprint
-from moonfl.runs.recorder import implementation_choices
+from moonfl.runs.choices import implementation_choices
 from moonfl.runs.states import States
 from moonfl.server_optimizers import SERVERS
 from moonfl.types import Mean, Params, Server, Update

@@ -26,7 +26,7 @@ from moonfl.experiment import Experiment
 from moonfl.exports import writer as exports
 from moonfl.exports.artifact import Artifact
 from moonfl.runs import tensor_files
-from moonfl.runs.recorder import Result
+from moonfl.runs.result import Result
 from moonfl.runs.schema import PartitionRecord, SiteRecord, encode
 from moonfl.task import build_task, make_task, read, split
 

@@ -14,7 +14,7 @@ from moonfl.flower.protocol import pack
 from moonfl.report.build import compare, write
 from moonfl.runs.directory import read_rounds
 from moonfl.runs.progress import Progress
-from moonfl.runs.recorder import Result
+from moonfl.runs.result import Result
 from moonfl.runs.stopping import selected_round
 from moonfl.runs.summary import summarise_result
 from moonfl.runs.tensor_files import load

@@ -18,7 +18,7 @@ from helpers.flower_deployment import (
 from helpers.flower_grid import as_node, unpack
 from moonfl import FedNova, Scaffold
 from moonfl.flower.protocol import pack
-from moonfl.runs.recorder import Result
+from moonfl.runs.result import Result
 
 
 def edit_update(

@@ -29,7 +29,7 @@ from helpers.equality import same
 from helpers.problems import gaussians
 from moonfl.experiment import Experiment
 from moonfl.runs import analysis
-from moonfl.runs.recorder import Result
+from moonfl.runs.result import Result
 from moonfl.runs.schema import RoundRecord, encode
 from moonfl.runs.tensor_files import load
 

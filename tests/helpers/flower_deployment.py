@@ -20,7 +20,7 @@ from moonfl.flower.protocol import pack
 from moonfl.flower.server import serve, site_app
 from moonfl.flower.simulation import simulation_engine, simulation_site
 from moonfl.runs.index import CHECKPOINT
-from moonfl.runs.recorder import Result
+from moonfl.runs.result import Result
 from moonfl.runs.tensor_files import load
 
 QUICK = Experiment(parties=4, rounds=3, epochs=1, sample_fraction=0.75)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from moonfl.runs.recorder import Result
+from moonfl.runs.result import Result
 from moonfl.runs.schema import RoundRecord
 
 

@@ -15,6 +15,7 @@ from ..numerics import standard_settings
 from ..personal import deployed
 from ..runs import checkpoint
 from ..runs.checkpoint import Checkpoint
+from ..runs.choices import implementation_choices
 from ..runs.directory import (
     check_data,
     finish_replacement,
@@ -30,7 +31,8 @@ from ..runs.directory import (
 )
 from ..runs.index import CHECKPOINT
 from ..runs.progress import Progress, in_notebook
-from ..runs.recorder import Recorder, Result, Watch, ignore, implementation_choices
+from ..runs.recorder import Recorder
+from ..runs.result import Result, Watch, ignore
 from ..runs.schema import RoundRecord
 from ..runs.states import States
 from ..runs.stopping import is_finished

@@ -23,7 +23,7 @@ from ..models.encoders import ModelSource
 from ..numerics import standard_settings
 from ..runs.directory import holds_run, is_being_replaced, read_experiment
 from ..runs.progress import in_notebook
-from ..runs.recorder import Result, Watch, ignore
+from ..runs.result import Result, Watch, ignore
 from ..settings import RENAMED
 from ..task import Task, build_task, with_derived_settings
 from .experiments import Options, resume_run, start_run

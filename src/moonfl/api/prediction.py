@@ -26,7 +26,7 @@ from ..exports.weights import load_model
 from ..numerics import standard_settings
 from ..objectives.table import make_objective
 from ..runs.index import SETTINGS
-from ..runs.recorder import Result
+from ..runs.result import Result
 from ..seeds import one_thread
 from ..trained_model import TrainedModel
 from .recovery import IN_PYTHON, recovery_hints

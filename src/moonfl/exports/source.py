@@ -20,7 +20,7 @@ from ..runs import checkpoint
 from ..runs.checkpoint import Checkpoint
 from ..runs.directory import read_experiment, read_partition, read_rounds
 from ..runs.index import BEST, CHECKPOINT, PARTITION, check_run
-from ..runs.recorder import Result
+from ..runs.result import Result
 from ..runs.schema import PartitionRecord, RoundRecord, SiteRecord
 from ..runs.stopping import selected_round
 from ..runs.tensor_files import stored_state

@@ -16,7 +16,7 @@ from ..api.recovery import Hints, recovery_hints
 from ..errors import InputError
 from ..numerics import standard_settings
 from ..runs.files import sync, writing
-from ..runs.recorder import Result
+from ..runs.result import Result
 from .artifact import PROGRAM, README, WEIGHTS, readme
 from .program import check_files, write_program
 from .source import from_directory, from_result

@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import InputError, Interrupted, RunError, notify
 from ..experiment import Experiment, from_toml, read_toml
 from ..runs.directory import holds_run
-from ..runs.recorder import Watch
+from ..runs.result import Watch
 from .init import CONNECTION, DEPLOYMENT_FILE, check_path, write_connection
 from .protocol import parse_event
 from .server import FAILURES, SERVER_DEVICE

@@ -32,7 +32,7 @@ from ..numerics import standard_settings
 from ..runs import schema
 from ..runs.directory import read_experiment
 from ..runs.index import PARTITION
-from ..runs.recorder import Result, Watch
+from ..runs.result import Result, Watch
 from ..runs.states import States
 from ..runs.summary import summarise_result
 from ..task import FederatedData, Task, build_task, hash_examples, with_noise

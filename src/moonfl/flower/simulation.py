@@ -21,7 +21,7 @@ from ..engines.base import num_cores
 from ..errors import RunError
 from ..experiment import Experiment
 from ..runs.index import CHECKPOINT
-from ..runs.recorder import Result, Watch, ignore
+from ..runs.result import Result, Watch, ignore
 from ..runs.site_states import SiteStates
 from ..runs.states import States
 from ..task import Task, hash_examples, make_task, with_derived_settings

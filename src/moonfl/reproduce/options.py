@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import unknown
 from ..experiment import Experiment
-from ..runs.recorder import Watch
+from ..runs.result import Watch
 from .targets import DATASETS, TARGETS, Entry, Target, shrink
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ..measures import ACCURACY, measure_of
-from .recorder import Result
+from .result import Result
 from .schema import PartySum, RoundRecord
 from .stopping import absent_parties, evaluated, evaluation_of
 

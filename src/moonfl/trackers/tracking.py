@@ -17,7 +17,7 @@ from ..report.runs import flatten
 from ..runs.directory import TRACKERS_FILE
 from ..runs.files import write_atomically
 from ..runs.index import read_file
-from ..runs.recorder import Result
+from ..runs.result import Result
 from ..runs.schema import RoundRecord, TrackersRecord, decode, encode
 from .base import Status, TrackedRun, Tracker
 from .metrics import is_number, round_metrics

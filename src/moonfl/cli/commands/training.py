@@ -18,10 +18,11 @@ from ...errors import DivergenceError, InputError, Interrupted, RunError, notify
 from ...experiment import Experiment, read_toml, user_code
 from ...report.runs import Run
 from ...report.seed_summary import seeds_summary, summarise_seeds
+from ...runs.choices import implementation_choices
 from ...runs.directory import DIVERGED, check_data, is_run_over_sites, read_experiment
 from ...runs.index import SETTINGS
 from ...runs.progress import Progress
-from ...runs.recorder import Result, ignore, implementation_choices
+from ...runs.result import Result, ignore
 from ...runs.summary import summarise_result
 from ...task import Task, make_task, read, with_derived_settings
 from ..directories import claim_directory
