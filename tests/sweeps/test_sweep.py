@@ -85,7 +85,7 @@ def test_the_table_has_the_scores_of_ordinary_runs(finished: Path) -> None:
         means.append(np.mean([run.rounds[-1].validation_accuracy for run in runs]))
         tests.append([run.accuracy for run in runs])
         assert (row["lr"], row["momentum"]) == (lr, momentum)
-        assert float(row[SCORE]) == pytest.approx(means[-1], rel=1e-12)
+        assert float(row[SCORE]) == pytest.approx(100 * means[-1], abs=1e-10)
     selected = int(np.argmax(means))
     assert [row["status"] for row in rows].index("selected") == selected
     shown = [row["test accuracy, %"] != "" for row in rows]
@@ -95,6 +95,9 @@ def test_the_table_has_the_scores_of_ordinary_runs(finished: Path) -> None:
     text = (finished / "sweep.md").read_text()
     assert f"{100 * np.mean(scores):.1f} ± {100 * np.std(scores, ddof=1):.1f}" in text
     assert f"{100 * low:.1f} to {100 * high:.1f}" in text
+    assert float(rows[selected]["test accuracy, %"]) == pytest.approx(100 * np.mean(scores))
+    ends = [float(end) for end in rows[selected]["95 % interval of the mean"].split(";")]
+    assert ends == pytest.approx([100 * low, 100 * high])
 
 
 def test_runs_side_by_side_give_the_same_results(

@@ -11,12 +11,13 @@ import numpy as np
 from ..errors import RunError
 from ..measures import ACCURACY, Measure
 from ..report.conclusions import t_interval
+from ..report.formats import Format
 from ..report.rendering import Picture, render
 from ..report.runs import Run
 from ..report.setting_curves import accuracy_by_setting
 from ..report.statistics import mean_std
 from ..report.style import INK, draw_cells, figure_style, new_figure, text_colour
-from ..report.tables import Column, Interval, MeanStd, Table, csv_text, markdown
+from ..report.tables import Column, Interval, MeanStd, Table, csv_text, markdown, percent
 from ..runs.files import atomic, write_atomically
 from ..runs.schema import RoundRecord
 from ..runs.stopping import Evaluation, evaluation_of, selected_round, validation_of
@@ -140,11 +141,14 @@ def score_table(outcomes: Sequence[Outcome], selected: Outcome, select: Select) 
     )
 
 
-def number_format(measure: Measure) -> Any:
+def number_format(measure: Measure) -> Format:
     """Return how numbers of a measure are written in a table."""
-    if measure.is_share:
-        return lambda value: f"{100 * value:.1f}"
-    return lambda value: f"{value:.4g}"
+    return percent if measure.is_share else four_digits
+
+
+def four_digits(value: float) -> str:
+    """Return a number with four significant digits."""
+    return f"{value:.4g}"
 
 
 def interval(values: tuple[float, ...]) -> Interval | None:
@@ -291,7 +295,7 @@ def cell_text(entry: Outcome) -> str:
     """Return the text of a cell: the mean score, or that the setting diverged."""
     if entry.score is None:
         return entry.status.partition(" ")[0] or "missing"
-    return str(number_format(entry.measure)(entry.score))
+    return number_format(entry.measure)(entry.score)
 
 
 def cells_figure(
