@@ -7,7 +7,7 @@ from ..experiment import Experiment
 from ..report.curves import accuracy_curves
 from ..report.groups import group_runs
 from ..report.rendering import Picture
-from ..report.setting_curves import accuracy_by_setting
+from ..report.setting_curves import score_by_setting
 from ..report.tables import MeanStd
 from ..report.tsne import Points, tsne_panels
 from ..runs.schema import Embedding
@@ -70,7 +70,7 @@ def by_column(
         row: [values.get((row, column)) for column in columns]
         for row in dict.fromkeys(entry.row for entry in entries)
     }
-    return accuracy_by_setting(stem, titles, axis, [value_of(column) for column in columns], lines)
+    return score_by_setting(stem, titles, axis, [value_of(column) for column in columns], lines)
 
 
 def by_row(
@@ -93,7 +93,7 @@ def by_row(
                 MeanStd(float(entry.paper) / 100, None, 1) for entry in entries
             ]
             lines = {"ours": ours, "paper": paper}
-    return accuracy_by_setting(
+    return score_by_setting(
         stem, titles, axis, [value_of(entry.row) for entry in entries], lines, best=best
     )
 

@@ -14,10 +14,10 @@ from ..report.conclusions import t_interval
 from ..report.formats import Format
 from ..report.rendering import Picture, render
 from ..report.runs import Run
-from ..report.setting_curves import accuracy_by_setting
+from ..report.setting_curves import score_by_setting
 from ..report.statistics import mean_std
 from ..report.style import INK, draw_cells, figure_style, new_figure, text_colour
-from ..report.tables import Column, Interval, MeanStd, Table, csv_text, markdown, percent
+from ..report.tables import Column, Interval, Table, csv_text, markdown, percent
 from ..runs.files import atomic, write_atomically
 from ..runs.schema import RoundRecord
 from ..runs.stopping import Evaluation, evaluation_of, selected_round, validation_of
@@ -240,12 +240,8 @@ def draw(
 def draw_line(title: str, axis: Values, outcomes: Sequence[Outcome], selected: Outcome) -> Picture:
     """Return a line chart of the mean scores with error bars."""
     measure = selected.measure
-    scale = 1 if measure.is_share else 0.01  # the chart multiplies by 100
-    line: list[MeanStd | None] = []
-    for entry in outcomes:
-        scores = () if entry.status else tuple(scale * score for score in entry.scores)
-        line.append(mean_std(scores))
-    return accuracy_by_setting(
+    line = [None if entry.status else mean_std(entry.scores) for entry in outcomes]
+    return score_by_setting(
         NAME,
         (f"{title} by {axis.key}", subtitle(outcomes)),
         axis.key,
@@ -253,7 +249,8 @@ def draw_line(title: str, axis: Values, outcomes: Sequence[Outcome], selected: O
         {title: line},
         best=selected.setting.values[axis.key],
         mark="selected",
-        measure=f"{title[0].lower()}{title[1:]}{', %' if measure.is_share else ''}",
+        axis_label=f"{title[0].lower()}{title[1:]}{', %' if measure.is_share else ''}",
+        factor=measure.factor,
     )
 
 
