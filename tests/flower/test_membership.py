@@ -280,11 +280,11 @@ def test_a_refused_site_that_left_is_forgotten(
     site.write_text("party = 9")
     rules = membership.Rules(5.0, 2, wait=0.0)
     members = membership.Membership(deployment.grid, 3, rules, log=lambda line: None)
-    assert set(members.present()) == {0, 1}
+    assert set(members.connect_sites()) == {0, 1}
     deployment.grid.online -= {3}
-    members.present()
+    members.connect_sites()
     before = len(deployment.grid.sent)
-    assert set(members.present()) == {0, 1}
+    assert set(members.connect_sites()) == {0, 1}
     assert len(deployment.grid.sent) == before
 
 

@@ -82,27 +82,37 @@ class Membership:
             return self.sites[party].name
         return f"party {party}"
 
-    def present(self) -> dict[int, int]:
-        """Return party -> node of the connected sites. If one is missing, query the new nodes."""
+    def connect_sites(self) -> dict[int, int]:
+        """Query new nodes if a party is missing, and return party -> node of the connected sites.
+
+        Nodes that were refused some time ago count as new.
+        """
         online = set(self.grid.get_node_ids())
-        unknown_nodes = self._unknown_nodes(online)
+        self.refused = {node: refusal for node, refusal in self.refused.items() if node in online}
+        recently_refused = self._recently_refused()
+        if len(recently_refused) < len(self.refused) and not self.started:
+            self._restart_admission()
+        new_nodes = online - set(self.nodes.values()) - recently_refused
         connected = [node for node in self.nodes.values() if node in online]
-        if unknown_nodes and len(connected) < self.parties:
-            self._query(unknown_nodes, online)
+        if new_nodes and len(connected) < self.parties:
+            self._query(sorted(new_nodes), online)
         return {party: node for party, node in sorted(self.nodes.items()) if node in online}
 
-    def _unknown_nodes(self, online: set[int]) -> list[int]:
-        """Return the connected nodes to query: new ones, and those refused some time ago."""
-        refused = {node: refusal for node, refusal in self.refused.items() if node in online}
-        self.refused = refused
+    def _recently_refused(self) -> set[int]:
+        """Return the nodes that were refused less than RETRY_REFUSED seconds ago."""
         now = time.monotonic()
-        recent = {node for node in refused if now - refused[node].time < RETRY_REFUSED}
-        if len(recent) < len(refused) and not self.started:
-            # Sites that agree with each other may have been repaired, too: ask all again.
-            self.nodes = {}
-            self.sites = {}
-            self.candidates = {}
-        return sorted(online - set(self.nodes.values()) - recent)
+        return {
+            node for node, refusal in self.refused.items() if now - refusal.time < RETRY_REFUSED
+        }
+
+    def _restart_admission(self) -> None:
+        """Forget all parties before the first round.
+
+        Sites that agree with each other may have been repaired, too.
+        """
+        self.nodes = {}
+        self.sites = {}
+        self.candidates = {}
 
     def _query(self, nodes: list[int], online: set[int]) -> None:
         """Ask nodes to describe themselves, and admit or refuse each."""
@@ -157,7 +167,7 @@ class Membership:
         """
         end = time.monotonic() + self.rules.wait
         logged = -1  # number of sites when the wait was last logged
-        present = self.present()
+        present = self.connect_sites()
         while not enough(present):
             if time.monotonic() > end:
                 raise RunError(
@@ -172,7 +182,7 @@ class Membership:
                 logged = len(present)
             if self.stop.wait(1.0):
                 raise RunError("stopped")
-            present = self.present()
+            present = self.connect_sites()
         return present
 
     def _status(self, present: dict[int, int]) -> str:
@@ -239,7 +249,10 @@ class Membership:
         self.refused[node] = Refusal(time.monotonic(), reason)
 
     def start(self) -> None:
-        """Check before the first round that no site has more weight than the rules allow."""
+        """Align the columns of the sites, check their weights, and mark the run as started.
+
+        No site may have more weight than the rules allow.
+        """
         self._align_columns()
         sites = self.sites.items()
         self._check_shares("samples", {i: site.num_samples for i, site in sites})
