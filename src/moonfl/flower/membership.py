@@ -249,16 +249,33 @@ class Membership:
         self.refused[node] = Refusal(time.monotonic(), reason)
 
     def start(self) -> None:
-        """Align the columns of the sites, check their weights, and mark the run as started.
+        """Wait until all sites of a new run are connected, and mark the run as started.
 
-        No site may have more weight than the rules allow.
+        Before that, align the columns of the sites, and check that none has more weight than the
+        rules allow.
         """
+        self.wait_for(
+            lambda present: len(present) == self.parties,
+            "and a run starts when all have been compared",
+        )
         self._align_columns()
         sites = self.sites.items()
         self._check_shares("samples", {i: site.num_samples for i, site in sites})
         self._check_shares("held-out samples", {i: site.held_out for i, site in sites})
         self._check_shares("validation samples", {i: site.validation for i, site in sites})
         self.started = True
+
+    def restore(self, sites: list[SiteRecord]) -> None:
+        """Take the sites of a stored run, and wait until enough of them are connected."""
+        self.sites = dict(enumerate(sites))
+        self.features = column_order(self.sites)
+        self.started = True
+        needed = self.rules.min_parties
+        self.wait_for(lambda present: len(present) >= needed, f"and a round needs {needed}")
+
+    def site_records(self) -> tuple[SiteRecord, ...]:
+        """Return the descriptions of all sites, in the order of the parties."""
+        return tuple(self.sites[i] for i in range(self.parties))
 
     def _align_columns(self) -> None:
         """Let sites describe their data again if their columns have another order."""

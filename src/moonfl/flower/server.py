@@ -1,5 +1,6 @@
-"""The ServerApp of a deployment: start or resume a run over the connected sites.
+"""The Flower apps of a deployment.
 
+The ServerApp starts or resumes a run, and the ClientApp is that of a site.
 The run prints RunEvents (protocol.py) in Flower's log, which `moonfl flower run` follows.
 """
 
@@ -39,7 +40,7 @@ from ..task import FederatedData, Task, build_task, hash_examples, with_noise
 from ..trackers.table import check_trackers
 from .client import Site, client_app
 from .engine import SiteEngine
-from .membership import Membership, Rules, column_order
+from .membership import Membership, Rules
 from .protocol import (
     RunEvent,
     check_site,
@@ -161,11 +162,15 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> 
     )
     if stored is None:
         run = uuid.uuid4().hex
-        start_membership(membership)
+        membership.start()
     else:
         run = stored.run or ""
-        restore_membership(membership, stored)
-    task = make_task(exp, membership, run, test)
+        membership.restore(stored.sites or [])
+    sites = membership.site_records()
+    test = with_site_dtype(test, sites)
+    check_sites(exp, sites, test)
+    task = make_site_task(exp, sites, run, test)
+    membership.encoding = task.encoding_record()
 
     def engine(exp: Experiment, task: Task, states: States) -> SiteEngine:
         return SiteEngine(exp=exp, task=task, states=states, membership=membership, run=run)
@@ -222,24 +227,6 @@ def read_secrets(exp: Experiment, config: dict[str, Any]) -> tuple[str, ...]:
     return secrets
 
 
-def start_membership(membership: Membership) -> None:
-    """Wait until all sites of a new run are connected, and compare them."""
-    membership.wait_for(
-        lambda present: len(present) == membership.parties,
-        "and a run starts when all have been compared",
-    )
-    membership.start()
-
-
-def restore_membership(membership: Membership, stored: schema.PartitionRecord) -> None:
-    """Take the sites of a stored run, and wait until enough of them are connected."""
-    membership.sites = dict(enumerate(stored.sites or []))
-    membership.features = column_order(membership.sites)
-    membership.started = True
-    needed = membership.rules.min_parties
-    membership.wait_for(lambda present: len(present) >= needed, f"and a round needs {needed}")
-
-
 def read_test(path: str, exp: Experiment) -> Dataset | None:
     """Return the server's own test set from an .npz file, if `path` is set, as `train`."""
     if not path:
@@ -275,20 +262,25 @@ def check_same_test(stored: schema.PartitionRecord, test: Dataset | None, out: P
     )
 
 
-def make_task(exp: Experiment, membership: Membership, run: str, test: Dataset | None) -> SiteTask:
-    """Build the task of a run over sites; `test` is the server's test set if it has one."""
-    sites = tuple(membership.sites[i] for i in range(exp.parties))
-    test = with_site_dtype(test, sites)
-    shape = tuple(sites[0].shape)
-    dtype = DTYPES.get(sites[0].dtype)
-    if dtype is None:
+def check_sites(
+    exp: Experiment, sites: tuple[schema.SiteRecord, ...], test: Dataset | None
+) -> None:
+    """Check that the sites have data for the task, and samples to evaluate models on."""
+    if sites[0].dtype not in DTYPES:
         raise InputError(
             f"the sites have samples of type {sites[0].dtype}; supported are {' and '.join(DTYPES)}"
         )
     check_targets(exp, sites)
     check_held_out(exp, sites, test)
+
+
+def make_site_task(
+    exp: Experiment, sites: tuple[schema.SiteRecord, ...], run: str, test: Dataset | None
+) -> SiteTask:
+    """Build the task of a run over sites; `test` is the server's test set if it has one."""
     encoding = learn_site_encoding(exp, sites)
-    membership.encoding = None if encoding is None else encoding.to_record()
+    shape = tuple(sites[0].shape)
+    dtype = DTYPES[sites[0].dtype]
     classes = tuple(sites[0].classes)
     no_samples = Examples(torch.zeros(0, *shape, dtype=dtype), no_targets(exp.task, len(classes)))
     data = FederatedData(
