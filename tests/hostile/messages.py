@@ -33,12 +33,12 @@ from moonfl.flower.protocol import (
     read_evaluation,
     read_header,
     read_site,
-    read_target_moments,
     read_train_request,
     read_update,
     server_tensors,
 )
 from moonfl.flower.refusals import RefusedError
+from moonfl.flower.site_checks import read_target_moments
 from moonfl.objectives import make_objective
 from moonfl.objectives.multilabel import CODES
 from moonfl.objectives.regression import FRACTION

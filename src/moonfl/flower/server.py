@@ -41,15 +41,10 @@ from ..trackers.table import check_trackers
 from .client import Site, client_app
 from .engine import SiteEngine
 from .membership import Membership, Rules
-from .protocol import (
-    RunEvent,
-    check_site,
-    format_event,
-    read_moments,
-    read_target_moments,
-)
+from .protocol import RunEvent, format_event
 from .refusals import RefusedError
 from .site import read_site
+from .site_checks import check_site, read_moments, read_target_moments
 
 FAILURES: dict[str, type[InputError | RunError]] = {
     "input": InputError,
