@@ -27,3 +27,11 @@ def test_a_result_is_shown_as_table_and_curve(tmp_path: Path) -> None:
 def test_a_single_round_has_no_curve() -> None:
     result = moonfl.run(replace(TINY, rounds=1), task=gaussians(), workers=1)
     assert "<svg" not in result._repr_html_()
+
+
+def test_the_curve_shows_the_rounds_that_were_evaluated() -> None:
+    result = moonfl.run(replace(TINY, rounds=5, evaluate_every=2), task=gaussians(), workers=1)
+    points = result._repr_html_().partition('points="')[2].partition('"')[0].split()
+    positions = [float(point.partition(",")[0]) for point in points]
+    left, middle, right = positions  # of rounds 2, 4 and 5
+    assert right - middle < middle - left

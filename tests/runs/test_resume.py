@@ -29,10 +29,11 @@ from helpers.processes import start as start_command
 from helpers.run_files import remove_hashes
 from moonfl.algorithms import ALGORITHMS, MOON
 from moonfl.cli import main
-from moonfl.errors import DivergenceError
+from moonfl.errors import DivergenceError, InputError
 from moonfl.experiment import Experiment
-from moonfl.runs.directory import is_being_replaced
+from moonfl.runs.directory import check_data, is_being_replaced, versions
 from moonfl.runs.files import write_atomically
+from moonfl.runs.schema import PartyRecord, RoundRecord, decode, encode
 from moonfl.server_optimizers import SERVERS
 
 TESTS = Path(__file__).parents[1]
@@ -539,6 +540,53 @@ def test_another_version_is_reported_and_recorded(
     assert "choices" in tomllib.loads(path.read_text())
     moonfl.resume(tmp_path / "run", workers=1)
     assert "is now" not in capsys.readouterr().err
+
+
+def test_versions_of_rounds_that_were_not_finished_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resume with another version, stop before a round ends, and go back to the previous one."""
+    out = tmp_path / "run"
+    exp = replace(QUICK, rounds=6)
+    start(exp, out, 3)
+    newer = versions() | {"torch": "99"}
+    monkeypatch.setattr("moonfl.runs.directory.versions", lambda: newer)
+
+    def stop(exp: Experiment, t: int) -> list[int]:
+        raise StopError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("moonfl.federation.sample_parties", stop)
+        with pytest.raises(StopError):
+            moonfl.resume(out, workers=1)
+    with pytest.raises(StopError):
+        moonfl.resume(out, workers=1, previous=True, watch=stop_after(5))
+    stored = tomllib.loads((out / "experiment.toml").read_text())["versions"]
+    assert [key for key in stored if "from round" in key] == ["torch from round 3"]
+    assert moonfl.resume(out, workers=1).rounds[-1].round == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"classes": ("aa", "zz")}, "class 0 of the data was 'no' when .* and is 'aa' now"),
+        ({"features": ("b", "a")}, "column 0 of the data was 'a' when .* and is 'b' now"),
+        ({"names": ("n", "e")}, "party 0 of the data was 'North' when .* and is 'n' now"),
+    ],
+)
+def test_other_names_are_refused(change: dict, message: str, tmp_path: Path) -> None:
+    task = gaussians((20, 20), classes=2)
+    named = {"classes": ("no", "yes"), "features": ("a", "b"), "names": ("North", "East")}
+    exp = replace(QUICK, parties=2, rounds=1)
+    moonfl.run(exp, tmp_path / "run", task=replace(task, **named), workers=1)
+    check_data(tmp_path / "run", exp, replace(task, **named))
+    with pytest.raises(InputError, match=message):
+        check_data(tmp_path / "run", exp, replace(task, **(named | change)))
+
+
+def test_records_of_a_run_that_diverges_can_be_read() -> None:
+    record = RoundRecord(round=1, lr=1e20, parties=[PartyRecord(party=0, drift=1e30)])
+    assert decode(encode(record), RoundRecord, "line 1") == record
 
 
 def test_a_folder_that_is_not_a_run_is_unchanged(

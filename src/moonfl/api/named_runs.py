@@ -11,7 +11,7 @@ from ..components import short_name
 from ..errors import quoted
 from ..experiment import Experiment, fingerprint
 from ..report.runs import Run, read_run
-from ..runs.directory import is_being_replaced
+from ..runs.directory import DIVERGED, is_being_replaced
 from ..runs.index import SETTINGS
 from ..task import Task
 from .experiments import Options, resume_run, start_run
@@ -30,7 +30,7 @@ def run_name(exp: Experiment) -> str:
 
 def finished_run(out: Path) -> Run | None:
     """Return the run in a directory if it is finished."""
-    if not (out / SETTINGS).exists() or is_being_replaced(out):
+    if not (out / SETTINGS).exists() or is_being_replaced(out) or (out / DIVERGED).exists():
         return None
     run = read_run(out)
     return run if run.finished else None

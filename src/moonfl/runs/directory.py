@@ -8,6 +8,7 @@ schema.py describes the JSON files.
 
 import contextlib
 import fcntl
+import itertools
 import os
 import platform
 import shutil
@@ -26,7 +27,7 @@ from ..task import Task
 from ..types import Params
 from . import checkpoint
 from .files import sync, write_atomically, writing
-from .index import BEST, CHECKPOINT, FINAL, PARTITION, ROUNDS, SETTINGS, read_file
+from .index import BEST, CHECKPOINT, FINAL, PARTITION, ROUNDS, SETTINGS, first_round, read_file
 from .schema import PartitionRecord, RoundRecord, decode, encode
 from .stopping import is_finished
 from .tensor_files import save
@@ -201,11 +202,29 @@ def check_data(directory: Path, exp: Experiment, task: Task) -> None:
     stored = read_partition(directory)
     if stored.sha256 is None:
         raise DamagedRunError(f"{directory / PARTITION} is damaged: it has no sha256")
-    if stored.sha256 != task.partition_record().sha256:
+    current = task.partition_record()
+    if stored.sha256 != current.sha256:
         raise InputError(
             f"the data of {exp.dataset} have changed since {directory} began: "
             "other samples, or another partition; restore the data, or start a new run"
         )
+    check_names("class", stored.classes, current.classes, directory)
+    check_names("column", stored.features, current.features, directory)
+    check_names("party", stored.names, current.names, directory)
+
+
+def check_names(
+    kind: str, stored: list[str] | None, current: list[str] | None, directory: Path
+) -> None:
+    """Check that classes, columns or parties have the names that the run began with."""
+    if stored is None:  # unknown in old runs
+        return
+    for number, (before, now) in enumerate(itertools.zip_longest(stored, current or [])):
+        if before != now:
+            raise InputError(
+                f"{kind} {number} of the data was {before!r} when {directory} began, and is "
+                f"{now!r} now; restore the names, or start a new run"
+            )
 
 
 def is_run_over_sites(directory: Path) -> bool:
@@ -241,6 +260,8 @@ def update_versions(directory: Path, next_round: int) -> list[str]:
     values = read_toml(path)
     stored = values.get("versions")
     stored = dict(stored) if isinstance(stored, dict) else {}
+    # An earlier resume may have stored versions for rounds that it did not finish.
+    stored = {key: value for key, value in stored.items() if first_round(key) <= next_round}
     last = {key.partition(" from round ")[0]: version for key, version in stored.items()}
     changed = {
         name: version for name, version in versions().items() if last.get(name, version) != version

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..components import component_name
 from ..experiment import Experiment
 from .schema import RoundRecord
-from .stopping import best_round, evaluation_of, selected_round
+from .stopping import best_round, evaluated, evaluation_of, selected_round
 
 WIDTH, HEIGHT, MARGIN = 360, 110, 8  # pixels of the curve
 
@@ -38,15 +38,17 @@ def result_html(exp: Experiment, rounds: Sequence[RoundRecord], directory: Path 
 
 def curve(rounds: Sequence[RoundRecord], name: str) -> str:
     """Return an SVG of the test score by round; empty for a single round."""
-    values = [evaluation_of(record).value for record in rounds]
-    if len(values) < 2:
+    shown = evaluated(rounds)
+    if len(shown) < 2:
         return ""
+    values = [evaluation_of(record).value for record in shown]
+    numbers = [record.round for record in shown]
     low, high = min(values), max(values)
-    step = (WIDTH - 2 * MARGIN) / (len(values) - 1)
+    step = (WIDTH - 2 * MARGIN) / (numbers[-1] - numbers[0])
     scale = (HEIGHT - 2 * MARGIN) / (high - low if high > low else 1)
     points = [
-        f"{MARGIN + k * step:.1f},{HEIGHT - MARGIN - scale * (value - low):.1f}"
-        for k, value in enumerate(values)
+        f"{MARGIN + (k - numbers[0]) * step:.1f},{HEIGHT - MARGIN - scale * (value - low):.1f}"
+        for k, value in zip(numbers, values, strict=True)
     ]
     label = escape(f"{name} by round, from {low:.3g} to {high:.3g}")
     return (

@@ -122,12 +122,12 @@ def _canonical_settings(path: Path, rounds: int) -> str:
     versions = settled.get("versions")
     if isinstance(versions, dict):
         settled["versions"] = {
-            key: value for key, value in versions.items() if _first_round(key) <= rounds
+            key: value for key, value in versions.items() if first_round(key) <= rounds
         }
     return json.dumps(settled, sort_keys=True, default=str)
 
 
-def _first_round(key: Any) -> int:
+def first_round(key: Any) -> int:
     """Return the round from which a version holds, as in "torch from round 7"."""
     match = re.search(r" from round (\d{1,9})$", key)
     return 0 if match is None else int(match[1])

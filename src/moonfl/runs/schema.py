@@ -81,7 +81,7 @@ class PartyRecord(Record):
     """One party in one round."""
 
     loss: Loss | None = None  # mean training loss
-    drift: Amount | None = None  # norm of the party's change of the weights
+    drift: Size | None = None  # norm of the party's change of the weights
     seconds: Amount | None = None
     cpu_seconds: Amount | None = None
     bytes_down: Amount | None = None  # tensors sent to the party
@@ -109,10 +109,10 @@ class RoundRecord(Record):
     sites: dict[PartyKey, PartySum] | None = None
     # of the global model on the same samples, if each party has its own model: the measure over
     # all samples, and its mean, standard deviation and worst 10 % over the parties
-    global_score: Number | None = None
-    global_party_score: Number | None = None
-    global_party_score_std: Amount | None = None
-    global_party_score_worst: Number | None = None
+    global_score: Size | None = None
+    global_party_score: Size | None = None
+    global_party_score_std: Size | None = None
+    global_party_score_worst: Size | None = None
     global_sites: dict[PartyKey, PartySum] | None = None
     absent: dict[PartyKey, str] | None = None  # parties whose test samples are missing, and why
     loss: Loss | None = None
@@ -136,7 +136,7 @@ class RoundRecord(Record):
     bytes_up: Amount | None = None
     cpu_seconds: Amount | None = None
     seconds: Amount | None = None
-    lr: Amount | None = None  # learning rate of the parties in this round
+    lr: Size | None = None  # learning rate of the parties in this round
     parties: list[PartyRecord] | None = None
 
     def __post_init__(self) -> None:
@@ -232,7 +232,7 @@ class FinalParty(Record):
     party: Count
     samples: Count | None = None
     similarity: Number | None = None  # cosine of its z and the global model's z
-    distance: Amount | None = None  # norm of the difference of its weights and the global ones
+    distance: Size | None = None  # norm of the difference of its weights and the global ones
     accuracy: Share | None = None  # of the global model on the party's training samples
     score: Size | None = None  # the same for other tasks: RMSE or mAP
 
