@@ -17,7 +17,7 @@ from moonfl.report.tables import Table
 from moonfl.reproduce import tables
 from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.targets import Entry, preset
-from stored_runs import DATASET, runs_of
+from stored_runs import DATASET, SCAFFOLD_VARIANTS, runs_of
 
 METHODS = {
     "fedavg": "FedAvg",
@@ -99,6 +99,9 @@ def entries(cases: dict[str, Case]) -> list[Entry]:
 def names() -> set[str]:
     """Return the names of the runs of this page."""
     experiments: list[Experiment] = [override(preset(DATASET, "fednova"), SMALLER_STEP.split())]
+    scaffold = preset(DATASET, "scaffold")
+    for variant in SCAFFOLD_VARIANTS:
+        experiments.append(override(scaffold, [f"algorithm={variant}", *MANY.split()]))
     for _, cases in COMPARISONS.values():
         experiments += [entry.trials[""] for entry in entries(cases)]
     return {run_name(exp) for exp in experiments}

@@ -19,6 +19,11 @@ from moonfl.runs.schema import Record, encode
 
 HERE = Path(__file__).parent
 DATASET = "cifar10"
+# the methods outside of moonfl that stored runs have
+SCAFFOLD_VARIANTS = tuple(
+    f"scaffold_variants:{name}"
+    for name in ("RandomStart", "MeanOverSampled", "CorrectionAfterStep")
+)
 SEEDS = range(3)
 FIELDS = (
     "round",
@@ -105,7 +110,7 @@ def load(folder: str) -> dict[str, Run]:
 
 def experiment_of(run: Run) -> Experiment:
     """Return the experiment of a run."""
-    return from_toml(run.path / "experiment.toml")
+    return from_toml(run.path / "experiment.toml", trust=SCAFFOLD_VARIANTS)
 
 
 def runs_of(entries: list[Entry], stored: dict[str, Run], seeds: Iterable[int] = SEEDS) -> Runs:
@@ -148,7 +153,8 @@ def command(exp: Experiment) -> str:
     candidates = []
     for name, preset in PRESETS.items():
         base = preset.experiment
-        is_part = type(base.algorithm) in [type(part) for part in parts_of(exp.algorithm)]
+        kind = type(base.algorithm)
+        is_part = any(isinstance(part, kind) for part in parts_of(exp.algorithm))
         if base.dataset == exp.dataset and is_part:
             changes = changed_settings(exp, base)
             candidates.append([name, *(f"{key}={value}" for key, value in changes.items())])

@@ -10,9 +10,13 @@ import pytest
 import make
 import result_tables
 import stored_runs
+from helpers.problems import MemoryRecorder, quadratics, train
+from moonfl import federation
+from moonfl.algorithms import Scaffold
 from moonfl.algorithms.fednova import effective_steps
 from moonfl.data.partition import PartitionRequest, by_quantity
-from moonfl.experiment import override
+from moonfl.engines.embedded import Embedded
+from moonfl.experiment import Experiment, override
 from moonfl.presets import PRESETS
 from moonfl.report.conclusions import Pairing, Verdict, conclude
 from moonfl.report.runs import Run
@@ -20,6 +24,7 @@ from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.targets import TARGETS
 from moonfl.runs.schema import FinalRecord, RoundRecord
 from note_values import Curves, NoteValues, fill, placeholder_functions
+from scaffold_variants import CorrectionAfterStep, MeanOverSampled, NIIDBench, RandomStart
 
 ROOT = Path(__file__).parents[1]
 ALL = make.load()
@@ -354,3 +359,66 @@ def test_wrong_placeholder_is_refused(values: NoteValues, placeholder: str, mess
 def test_fedavg_without_the_head_after_50_rounds() -> None:
     """The page on kinds of skew compares it with NIID-Bench's."""
     assert CURVES.run_accuracies("fedavg head=false")[40:50].mean() == pytest.approx(68.1, abs=0.05)
+
+
+SAMPLED = Experiment(
+    parties=4,
+    sample_fraction=0.25,
+    rounds=40,
+    epochs=1,
+    batch_size=8,
+    lr=0.1,
+    momentum=0.0,
+    weight_decay=0.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("variant", "factor"), [(Scaffold(), 1), (RandomStart(), 1), (MeanOverSampled(), 4)]
+)
+def test_c_without_the_share_of_sampled_parties_is_too_large(
+    variant: Scaffold, factor: int
+) -> None:
+    """With gradients that hardly change, c is N/|S| times the mean of the c_i."""
+    c, mean, _ = control_variates(variant)
+    assert c == pytest.approx(factor * mean, rel=1e-3)
+
+
+def test_random_variates_remain_in_c_without_the_share_of_sampled_parties() -> None:
+    """With N/|S| = 4 it contains W - 4 W for good."""
+    c, mean, start = control_variates(NIIDBench())
+    assert start != 0
+    assert c == pytest.approx(4 * mean - 3 * start, rel=1e-3)
+
+
+def control_variates(variant: Scaffold) -> tuple[float, float, float]:
+    """Return c, the mean of the c_i, and the initial c after all parties have taken part."""
+    task = quadratics([1e-6] * 4, [1e6, 2e6, 3e6, 5e6], [8] * 4)
+    exp = replace(SAMPLED, algorithm=variant)
+    start = federation.init_server(exp, task).shared["c"]["w"]
+    engine = Embedded(exp, task)
+    server = federation.run(exp, task, engine, MemoryRecorder())
+    states = [engine.states.load(i, before=exp.rounds) for i in range(4)]
+    mean = sum(float(state["c_i"]["w"]) for state in states if state) / 4
+    return float(server.shared["c"]["w"]), mean, float(start)
+
+
+@pytest.mark.parametrize("variant", [RandomStart(), MeanOverSampled()])
+def test_the_differences_do_not_matter_if_all_parties_take_part(variant: Scaffold) -> None:
+    task = quadratics([1.0, 4.0], [0.0, 1.0], [8, 8])
+    exp = replace(SAMPLED, parties=2, sample_fraction=1)
+    models = [
+        train(replace(exp, algorithm=method), task).params for method in (Scaffold(), variant)
+    ]
+    assert float(models[1]["w"]) == pytest.approx(float(models[0]["w"]), abs=1e-5)
+
+
+def test_a_correction_after_the_step_is_one_through_the_momentum() -> None:
+    """Up to the first steps of a round, which are few of 500."""
+    task = quadratics([1.0, 4.0], [0.0, 1.0], [8, 8])
+    exp = replace(SAMPLED, parties=2, sample_fraction=1, epochs=500, lr=1e-4, momentum=0.9)
+    models = [
+        train(replace(exp, algorithm=method), task).params
+        for method in (Scaffold(), CorrectionAfterStep())
+    ]
+    assert float(models[1]["w"]) == pytest.approx(float(models[0]["w"]), abs=1e-2)
