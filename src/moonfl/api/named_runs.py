@@ -11,11 +11,16 @@ from ..components import short_name
 from ..errors import quoted
 from ..experiment import Experiment, fingerprint
 from ..report.runs import Run, read_run
-from ..runs.directory import DIVERGED, is_being_replaced
-from ..runs.index import SETTINGS
+from ..runs.directory import DIVERGED, is_being_replaced, is_readable_run
 from ..task import Task
 from .experiments import Options, resume_run, start_run
 from .recovery import Hints, recovery_hints
+
+REPEAT_HINTS = Hints(  # of commands that are repeated to complete their runs
+    exists="another --out keeps it",
+    previous="`moonfl resume {run} --previous` resumes from the previous checkpoint",
+    restart="remove {run} and repeat the command to start the run again",
+)
 
 
 def run_name(exp: Experiment) -> str:
@@ -30,7 +35,7 @@ def run_name(exp: Experiment) -> str:
 
 def finished_run(out: Path) -> Run | None:
     """Return the run in a directory if it is finished."""
-    if not (out / SETTINGS).exists() or is_being_replaced(out) or (out / DIVERGED).exists():
+    if not is_readable_run(out) or (out / DIVERGED).exists():
         return None
     run = read_run(out)
     return run if run.finished else None
@@ -49,7 +54,7 @@ def complete_run(
 
     `force`: replace an existing run.
     """
-    exists = (out / SETTINGS).exists() or is_being_replaced(out)
+    exists = is_readable_run(out) or is_being_replaced(out)
     with recovery_hints(hints, quoted(out)):
         if exists and not force:
             resume_run(out, data_dir=exp.data_dir, task=task, options=options)

@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from .base import Array, Examples
+from .cells import FLOAT32_MAX
 from .targets import CLASSIFICATION, make_targets, target_names
 
-LARGEST = float(np.finfo(np.float32).max)
 CHANNELS = (1, 3, 4)  # of images: grey, RGB, RGB with opacity
 FEW_CLASSES = 20  # so many distinct labels are classes, however few samples there are
 
@@ -184,7 +184,7 @@ def make_samples(location: str, x: Array, *, integers: bool) -> torch.Tensor:
     dtype = np.float32 if np.can_cast(x.dtype, np.float32) else np.float64
     values = x.astype(dtype)
     _check_rows(location, x, np.isfinite(values), "NaN or infinite values")
-    _check_rows(location, x, np.abs(values) <= LARGEST, "values that are too large for float32")
+    _check_rows(location, x, np.abs(values) <= FLOAT32_MAX, "values that are too large for float32")
     return torch.from_numpy(values)
 
 

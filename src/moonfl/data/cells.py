@@ -7,7 +7,7 @@ import numpy as np
 
 from ..settings import parse_float
 
-LARGEST = float(np.finfo(np.float32).max)
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 MISSING = frozenset(  # spellings of a missing value, in lower case
     ("", "na", "n/a", "#n/a", "#na", "<na>", "nan", "-nan", "null", "none", "?")
 )
@@ -28,7 +28,7 @@ def parse_number(text: str) -> float:
     if abs(value) < 2**53:
         return value
     is_integer = text.strip().lstrip("+-").isdigit()
-    if not abs(value) <= LARGEST or (is_integer and abs(int(text)) > 2**53):
+    if not abs(value) <= FLOAT32_MAX or (is_integer and abs(int(text)) > 2**53):
         raise ValueError(f"{text} cannot be held")
     return value
 

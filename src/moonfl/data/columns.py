@@ -11,7 +11,7 @@ from ..errors import InputError, displayed
 from .base import Reading
 from .cells import (
     BOOLEANS,
-    LARGEST,
+    FLOAT32_MAX,
     category,
     cell_problem,
     has_decimal_comma,
@@ -309,7 +309,7 @@ def _frame_cells(series: Any, location: str) -> Cells:
     values = series.to_numpy()
     if values.dtype.kind in "biuf":
         numbers: NDArray[np.float64] = values.astype(np.float64)
-        limit = LARGEST if values.dtype.kind == "f" else 2.0**53
+        limit = FLOAT32_MAX if values.dtype.kind == "f" else 2.0**53
         if bool((np.abs(numbers) > limit).any()):
             raise InputError(
                 f"{location} has numbers that a float cannot hold; correct or remove them"

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from ..errors import InputError
 from .base import Array
+from .cells import FLOAT32_MAX
 
 CLASSIFICATION = "classification"
 REGRESSION = "regression"
 MULTILABEL = "multilabel"
-LARGEST = float(np.finfo(np.float32).max)
 
 
 def target_names(arrays: list[Array], task: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ def make_targets(location: str, y: Array, task: str, names: tuple[str, ...]) -> 
     values = y.astype(np.float64)
     if task == MULTILABEL:
         return _labels(location, values)
-    valid = np.isfinite(values) & (np.abs(values) <= LARGEST)
+    valid = np.isfinite(values) & (np.abs(values) <= FLOAT32_MAX)
     if not valid.all():
         row, column = np.argwhere(~valid)[0].tolist()
         raise InputError(

@@ -1,7 +1,7 @@
 """Experiment: one frozen, validated description of a run; TOML files and key=value overrides."""
 
-from .checks import CUSTOM_DATA
-from .experiment import CUSTOM_MODEL, HOLDOUT, Experiment
+from .checks import CUSTOM_DATA, CUSTOM_MODEL
+from .experiment import HOLDOUT, Experiment
 from .files import (
     Trust,
     canonical_toml,

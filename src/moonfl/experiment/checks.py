@@ -14,6 +14,7 @@ from ..optimizers import Constant
 if TYPE_CHECKING:
     from .experiment import Experiment
 
+CUSTOM_MODEL = "own"  # model= of a run whose model was passed to moonfl.federate
 CUSTOM_DATA = "given"  # dataset= of a run whose data were passed to moonfl.federate
 READER_SETTINGS = {  # settings of a reader, and the datasets that have it
     "label": ("csv", "hub"),

@@ -17,9 +17,8 @@ from ..privacy import NoPrivacy, Privacy
 from ..registry import find
 from ..server_optimizers import Average, ServerOptimizer
 from ..settings import setting
-from .checks import check_combinations
+from .checks import CUSTOM_MODEL, check_combinations
 
-CUSTOM_MODEL = "own"  # model= of a run whose model was passed to moonfl.federate
 ADDED = {"added": "0.2"}  # the version that introduced a component, as in `setting`
 PARTIES = 10  # default number of parties
 HOLDOUT = 0.2  # default share of held-out samples

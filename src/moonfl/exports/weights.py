@@ -16,6 +16,7 @@ from ..errors import InputError, first_line
 from ..experiment import CUSTOM_DATA, CUSTOM_MODEL, Experiment, to_dict
 from ..models.encoders import ModelSource
 from ..numerics import standard_settings
+from ..runs.index import MACHINE_SETTINGS
 from ..runs.schema import EncodingRecord, Record, decode, encode
 from ..task import make_builder
 from ..trained_model import Blueprint, TrainedModel
@@ -30,7 +31,6 @@ NETWORK_SETTINGS = (
     "standardise",
     "task",
 )  # settings that define the network
-MACHINE_SETTINGS = ("data_dir", "device")  # settings of this machine, which are not exported
 
 
 class PreparationRecord(Record):

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api import experiments as api
-from ..api.named_runs import complete_run, finished_run, run_name
-from ..api.recovery import Hints
+from ..api.named_runs import REPEAT_HINTS, complete_run, finished_run, run_name
 from ..data.datasets import load, locate
 from ..data.locations import directory
 from ..errors import DivergenceError, InputError, notify, unknown
@@ -36,11 +35,6 @@ from .options import (
 from .targets import TARGETS, Entry, Target, experiments
 
 __all__ = ["Options", "reproduce", "run_name"]
-HINTS = Hints(
-    exists="another --out keeps it",
-    previous="`moonfl resume {run} --previous` resumes from the previous checkpoint",
-    restart="remove {run} and repeat the command to start the run again",
-)
 
 
 @dataclass(frozen=True)
@@ -177,7 +171,7 @@ def finish_run(exp: Experiment, options: Options, label: str) -> Run | None:
     with options.progress(exp.rounds) as progress:
         execution = api.Options(workers=options.workers, watch=progress)
         try:
-            return complete_run(exp, out, options=execution, hints=HINTS)
+            return complete_run(exp, out, options=execution, hints=REPEAT_HINTS)
         except DivergenceError as error:
             notify(f"moonfl: {error}; the tables mark it as diverged")
             return None

@@ -114,6 +114,11 @@ def is_being_replaced(out: Path) -> bool:
     return (out / STAGED / SETTINGS).exists()
 
 
+def is_readable_run(out: Path) -> bool:
+    """Return True if a run was started in this directory and is not being replaced."""
+    return (out / SETTINGS).exists() and not is_being_replaced(out)
+
+
 def holds_run(out: Path) -> bool:
     """Return True if a run has files to keep; an interrupted start leaves no rounds."""
     files = (out / SETTINGS, out / FINAL, out / BEST, *(out / CHECKPOINT).glob("*"))

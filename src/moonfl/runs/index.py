@@ -33,7 +33,7 @@ BEST = "best.safetensors"
 STATES = "states.jsonl"  # in the folder of checkpoints
 FORMAT = 3  # 1: tensor files whose header has three keys; 1 and 2: states are listed in the index
 FORMATS = (1, 2, 3)  # that can be read
-MACHINE_SETTINGS = ("data_dir", "device")  # may be edited: they do not change the result
+MACHINE_SETTINGS = ("data_dir", "device")  # do not change the result: may be edited, not exported
 T = TypeVar("T")
 
 

@@ -20,8 +20,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from ..api.experiments import Options
-from ..api.named_runs import complete_run, finished_run, run_name
-from ..api.recovery import Hints, recovery_hints
+from ..api.named_runs import REPEAT_HINTS, complete_run, finished_run, run_name
+from ..api.recovery import recovery_hints
 from ..engines.base import num_cores
 from ..engines.worker import prepare_process
 from ..errors import DivergenceError, InputError, RunError, notify, quoted
@@ -31,11 +31,6 @@ from ..runs.directory import DIVERGED, check_data
 from ..task import Task, make_task, with_derived_settings, with_noise
 from .space import Setting
 
-HINTS = Hints(
-    exists="another --out keeps it",
-    previous="`moonfl resume {run} --previous` resumes from the previous checkpoint",
-    restart="remove {run} and repeat the command to start the run again",
-)
 # the options of a run, for as long as it is executed; the flag is True if no other run is
 MakeOptions = Callable[[Experiment, bool], contextlib.AbstractContextManager[Options]]
 
@@ -76,7 +71,7 @@ def missing_runs(settings: Iterable[Setting], seeds: int, folder: Path) -> Itera
             if finished_run(out) is None:
                 yield Job(f"{setting.label} seed={seed}", exp, task, out)
                 continue
-            with recovery_hints(HINTS, quoted(out)):
+            with recovery_hints(REPEAT_HINTS, quoted(out)):
                 check_data(out, exp, task)
 
 
@@ -114,7 +109,7 @@ def execute(jobs: Iterable[Job], count: int, options: MakeOptions) -> None:
 def train(job: Job, options: Options) -> None:
     """Start or resume a run; a divergence is reported and stored in its directory."""
     try:
-        complete_run(job.experiment, job.out, task=job.task, options=options, hints=HINTS)
+        complete_run(job.experiment, job.out, task=job.task, options=options, hints=REPEAT_HINTS)
     except DivergenceError as error:
         notify(f"moonfl: {job.label}: {error}")
 

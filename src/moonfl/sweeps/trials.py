@@ -17,8 +17,7 @@ from ..api.named_runs import finished_run, run_name
 from ..errors import InputError, first_line, notify
 from ..experiment import fingerprint
 from ..report.runs import Run, read_run
-from ..runs.directory import DIVERGED, is_being_replaced
-from ..runs.index import SETTINGS
+from ..runs.directory import DIVERGED, is_readable_run
 from ..runs.schema import RoundRecord
 from ..runs.stopping import evaluation_of, validation_of
 from ..task import make_task, with_derived_settings
@@ -207,7 +206,7 @@ def watcher(trial: "optuna.Trial", select: Select) -> Callable[[RoundRecord], No
 
 def stored_rounds(out: Path) -> list[RoundRecord]:
     """Return the rounds of a run that was started before."""
-    if not (out / SETTINGS).exists() or is_being_replaced(out):
+    if not is_readable_run(out):
         return []
     return read_run(out).rounds
 
