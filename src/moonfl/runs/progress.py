@@ -39,7 +39,10 @@ class Progress:
     """A context manager that is called with the record of each round."""
 
     def __init__(self, rounds: int, *, shows_lr: bool = False) -> None:
-        """`shows_lr`: show the learning rate of each round."""
+        """Prepare the display of a run with this many rounds.
+
+        `shows_lr`: show the learning rate too.
+        """
         self.rounds = rounds
         self.shows_lr = shows_lr
         self.shown = 0  # the last round that was shown
