@@ -5,7 +5,7 @@ A site describes itself (query), trains its party with the same `local_update` a
 """
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,6 @@ import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from ..data.base import Examples
 from ..data.encoding import from_record, summarise, to_column_records, unlearned_encoding
 from ..data.images import Images
 from ..data.moments import Moments, compute_moments, target_moments
@@ -32,7 +31,7 @@ from ..runs.site_states import SiteStates
 from ..seeds import one_thread, restored
 from ..task import FederatedData, Task, build_task, hash_examples
 from ..types import Params, Server
-from .columns import describe_columns
+from .columns import check_same_columns, order_rows, order_task
 from .counts import FORMATS
 from .protocol import (
     ColumnOrder,
@@ -229,8 +228,11 @@ def hash_rows(data: FederatedData) -> str:
 def with_columns(exp: Experiment, site: Site, order: ColumnOrder) -> Site:
     """Return the site with the columns, and the encoding of them, that all sites agreed on."""
     if site.table is None:
-        return arrange_columns(site, order.features)
-    data = with_column_order(site.table, order.features)
+        if not order.features or not site.features:
+            return site
+        task = order_task(site.task, site.party, order.features)
+        return replace(site, task=task, features=task.features)
+    data = order_rows(site.table, order.features)
     if order.encoding is None:
         encoding = unlearned_encoding(data.table or ())
     else:
@@ -238,56 +240,6 @@ def with_columns(exp: Experiment, site: Site, order: ColumnOrder) -> Site:
         check_same_columns(data.features, [column.name for column in encoding.columns])
     task = build_task(exp, data, encoding=encoding)
     return replace(site, task=task, table=data, features=data.features)
-
-
-def with_column_order(data: FederatedData, features: list[str]) -> FederatedData:
-    """Return the rows of a site with their columns in this order."""
-    if not features or list(data.features) == features:
-        return data
-    check_same_columns(data.features, features)
-    order = [data.features.index(name) for name in features]
-
-    def arrange(examples: Examples | None) -> Examples | None:
-        if examples is None or isinstance(examples.x, Images):
-            return examples
-        return examples._replace(x=examples.x[:, order])
-
-    table = data.table or ()
-    return replace(
-        data,
-        train=arrange(data.train) or data.train,
-        test=arrange(data.test),
-        validation=arrange(data.validation),
-        features=tuple(features),
-        table=tuple(table[k] for k in order),
-    )
-
-
-def check_same_columns(ours: Sequence[str], theirs: list[str]) -> None:
-    """Check that a site has the columns that all sites agreed on."""
-    if set(theirs) != set(ours):
-        raise RefusedError(f"its columns differ: {describe_columns(ours, theirs)}")
-
-
-def arrange_columns(site: Site, features: list[str]) -> Site:
-    """Return the site with the columns of its table in the order that all sites agreed on."""
-    if not features or not site.features or list(site.features) == features:
-        return site
-    check_same_columns(site.features, features)
-    order = torch.tensor([site.features.index(name) for name in features])
-
-    def arrange(examples: Examples) -> Examples:
-        assert not isinstance(examples.x, Images)
-        return examples._replace(x=examples.x[:, order.to(examples.x.device)])
-
-    task = replace(
-        site.task,
-        parties={site.party: arrange(site.task.parties[site.party])},
-        test=arrange(site.task.test),
-        validation=None if site.task.validation is None else arrange(site.task.validation),
-        features=tuple(features),
-    )
-    return replace(site, task=task, features=tuple(features))
 
 
 def with_target_scales(task: Task, buffers: Params) -> Task:
