@@ -13,7 +13,7 @@ from moonfl.cli import main
 from moonfl.data.partition import choose_groups
 from moonfl.errors import InputError
 from moonfl.experiment import fingerprint, override
-from moonfl.flower.site import read_site
+from moonfl.flower.site import load_site
 from moonfl.runs.directory import read_partition
 from moonfl.task import make_task
 
@@ -143,7 +143,7 @@ def test_a_site_holds_out_groups(tmp_path: Path) -> None:
     )
     write_windows(tmp_path / "rows.csv")
     (tmp_path / "site.toml").write_text("party = 0\ndata = 'rows.csv'\n")
-    task = read_site(tmp_path / "site.toml", exp)[1].task
+    task = load_site(tmp_path / "site.toml", exp)[1].task
     assert not patients(task.parties[0]) & patients(task.test)
     assert len(patients(task.test)) == 2
 

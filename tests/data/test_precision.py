@@ -18,7 +18,7 @@ from moonfl.data.npz import read_npz
 from moonfl.errors import InputError
 from moonfl.exports import export, load_model
 from moonfl.flower.server import with_site_dtype
-from moonfl.flower.site import read_site
+from moonfl.flower.site import load_site
 from moonfl.models.base import Standardise
 from moonfl.runs.schema import SiteRecord
 from moonfl.task import Task, make_task
@@ -219,7 +219,7 @@ def test_a_site_keeps_the_precision_of_its_table(tmp_path: Path) -> None:
     for far in (0.0, FAR):
         write_table(tmp_path / "rows.csv", far)
         (tmp_path / "site.toml").write_text("party = 0\ndata = 'rows.csv'\n")
-        task = read_site(tmp_path / "site.toml", exp)[1].task
+        task = load_site(tmp_path / "site.toml", exp)[1].task
         assert task.parties[0].x.dtype == torch.float64
         inputs.append(standardised(task))
     assert torch.allclose(*inputs, atol=1e-6)

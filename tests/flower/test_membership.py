@@ -278,7 +278,7 @@ def test_a_refused_site_that_left_is_forgotten(
     monkeypatch.setattr(membership, "RETRY_REFUSED", 0.0)
     site = deployment.folder / "site-3" / "site.toml"
     site.write_text("party = 9")
-    rules = membership.Rules(5.0, 2, wait=0.0)
+    rules = membership.RoundRules(5.0, 2, wait=0.0)
     members = membership.Membership(deployment.grid, 3, rules, log=lambda line: None)
     assert set(members.connect_sites()) == {0, 1}
     deployment.grid.online -= {3}

@@ -17,7 +17,7 @@ from moonfl.data.npz import write_npz
 from moonfl.flower.client import MISCONFIGURED
 from moonfl.flower.init import init
 from moonfl.flower.run import read_experiment
-from moonfl.flower.site import read_site
+from moonfl.flower.site import load_site
 
 
 def test_every_site_may_have_its_own_file_format(tmp_path: Path) -> None:
@@ -31,17 +31,17 @@ def test_every_site_may_have_its_own_file_format(tmp_path: Path) -> None:
         (site / "rows.csv").write_text(TABLE)
         text = (site / "site.toml").read_text().replace('"data.npz"', '"rows.csv"')
         (site / "site.toml").write_text(text)
-    site_1 = read_site(tmp_path / "federation" / "site-1" / "site.toml", exp)[1].task
+    site_1 = load_site(tmp_path / "federation" / "site-1" / "site.toml", exp)[1].task
     assert (len(site_1.parties[0].y), len(site_1.test.y)) == (96, 24)
     (tmp_path / "federation" / "site-1" / "tables").mkdir()
     for name in ("train.csv", "test.csv"):
         (tmp_path / "federation" / "site-1" / "tables" / name).write_text(TABLE)
     (tmp_path / "federation" / "site-1" / "site.toml").write_text("party = 0\ndata = 'tables'\n")
-    site_1 = read_site(tmp_path / "federation" / "site-1" / "site.toml", exp)[1].task
+    site_1 = load_site(tmp_path / "federation" / "site-1" / "site.toml", exp)[1].task
     assert (len(site_1.parties[0].y), len(site_1.test.y)) == (120, 120)
     write_images(tmp_path / "federation" / "site-2" / "images")
     (tmp_path / "federation" / "site-2" / "site.toml").write_text("party = 1\ndata = 'images'\n")
-    assert read_site(tmp_path / "federation" / "site-2" / "site.toml", exp)[1].task.classes == (
+    assert load_site(tmp_path / "federation" / "site-2" / "site.toml", exp)[1].task.classes == (
         "blue",
         "red",
     )
@@ -55,7 +55,7 @@ def test_a_site_prepares_pixels_as_the_server_does(tmp_path: Path) -> None:
     prepared = []
     for name in ("cifar-10-batches-py", "data.npz"):
         (tmp_path / "site.toml").write_text(f"party = 0\ndata = '{name}'\nholdout = 0.0\n")
-        task = read_site(tmp_path / "site.toml", exp)[1].task
+        task = load_site(tmp_path / "site.toml", exp)[1].task
         write_npz(tmp_path / "data.npz", task.parties[0], None, task.classes)
         prepared.append(task.preparation.batch(task.parties[0].x, torch.arange(100)))
     assert torch.equal(*prepared)
@@ -86,7 +86,7 @@ def test_unprintable_class_names_are_refused(deployment: Deployment) -> None:
         arrays = dict(file)
     np.savez(path, **arrays | {"classes": np.array(["ill\nacute", *arrays["classes"][1:]])})
     with pytest.raises(InputError, match="a class has the name"):
-        read_site(deployment.folder / "site-1" / "site.toml", deployment.exp)
+        load_site(deployment.folder / "site-1" / "site.toml", deployment.exp)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from moonfl.experiment import override
 from moonfl.flower.client import with_columns
 from moonfl.flower.protocol import ColumnOrder
 from moonfl.flower.refusals import RefusedError
-from moonfl.flower.site import read_site
+from moonfl.flower.site import load_site
 from moonfl.runs.directory import read_partition
 
 KEYS = ["label=outcome", "column=hospital", "ignore=patient", "categorical=stage", "parties=3"]
@@ -224,7 +224,7 @@ def test_a_test_set_at_the_server_is_refused(patients: Experiment, tmp_path: Pat
 
 def test_a_site_checks_the_encoding_of_the_server(patients: Experiment, tmp_path: Path) -> None:
     deployment = Deployment(tmp_path / "federation", patients)
-    site = read_site(deployment.folder / "site-1" / "site.toml", patients)[1]
+    site = load_site(deployment.folder / "site-1" / "site.toml", patients)[1]
     assert site.table is not None
     assert site.table.table is not None
     encoding = unlearned_encoding(site.table.table[:-1]).to_record()

@@ -29,14 +29,14 @@ from ..errors import InputError
 from ..experiment import HOLDOUT, Experiment, to_toml
 from ..task import Task, build_task, read, split, with_noise
 from .certificates import general_name, write_certificates, write_node_key
-from .membership import Rules
+from .membership import RoundRules
 from .refusals import sanitize
 
 DEPLOYMENT_FILE = "deployment.toml"
 CONNECTION = "moonfl"  # name of the SuperLink in Flower's configuration
 TABLES = "tables"  # folder of a site's train.csv and test.csv
 TEMPLATES = Path(__file__).parent / "templates"
-FORMATS = {  # comments of site.toml about the data, by task
+DATA_COMMENTS = {  # comments of site.toml about the data, by task
     CLASSIFICATION: """\
 # The data, one of:
 # - an .npz file with arrays x [N, ...] and y [N], classes as integers from 0 or strings;
@@ -174,7 +174,7 @@ def write_app(folder: Path, exp: Experiment) -> None:
 def write_config(path: Path, site_secrets: list[str]) -> None:
     """Write the app's pyproject.toml, with the rules of a round and the hashes of the secrets."""
     hashes = [hashlib.sha256(secret.encode()).hexdigest() for secret in site_secrets]
-    rules = {f.name: f.default for f in fields(Rules)}
+    rules = {f.name: f.default for f in fields(RoundRules)}
     rules["min_parties"] = max(1, len(site_secrets) - 1)
     values = {"RULES": tomli_w.dumps(rules).strip(), "SECRETS": ",".join(hashes)}
     write(path, "app.toml", values)
@@ -323,7 +323,7 @@ def data_settings(exp: Experiment, task: Task | None, k: int) -> dict[str, objec
 def describe_formats(exp: Experiment) -> str:
     """Return the comment of site.toml about the formats of the data."""
     labels = sanitize(", ".join(exp.reading.labels))  # a comment has one line
-    return Template(FORMATS[exp.task]).substitute(LABELS=labels)
+    return Template(DATA_COMMENTS[exp.task]).substitute(LABELS=labels)
 
 
 def write(

@@ -31,7 +31,7 @@ RETRY_REFUSED = 30.0  # seconds after which a refused site is asked again: it ma
 
 
 @dataclass(frozen=True)
-class Rules:
+class RoundRules:
     """How long a round over real sites may take, and how many parties it needs."""
 
     deadline: float = setting(
@@ -64,7 +64,7 @@ class Membership:
 
     grid: Grid
     parties: int
-    rules: Rules
+    rules: RoundRules
     sites: dict[int, SiteRecord] = field(default_factory=dict)  # by party; stored ones on resume
     secrets: tuple[str, ...] = ()  # sha256 of each party's secret; empty: parties have none
     log: Callable[[str], None] = notify

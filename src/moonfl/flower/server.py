@@ -40,10 +40,10 @@ from ..task import FederatedData, Task, build_task, hash_examples, with_noise
 from ..trackers.table import check_trackers
 from .client import Site, client_app
 from .engine import SiteEngine
-from .membership import Membership, Rules
+from .membership import Membership, RoundRules
 from .protocol import RunEvent, format_event
 from .refusals import RefusedError
-from .site import read_site
+from .site import load_site
 from .site_checks import check_site, read_moments, read_target_moments
 
 FAILURES: dict[str, type[InputError | RunError]] = {
@@ -53,7 +53,7 @@ FAILURES: dict[str, type[InputError | RunError]] = {
 }  # RunEvent.failure -> exception
 DTYPES = {str(dtype): dtype for dtype in (torch.uint8, torch.float32, torch.float64)}  # of samples
 SERVER_DEVICE = {"device": "cpu"}  # replaces the experiment's; each site sets its own in site.toml
-# of the app's config, with the Rules
+# of the app's config, with the RoundRules
 RUN_KEYS = ("out", "resume", "previous", "test", "track", "secrets")
 
 HINTS = Hints(
@@ -135,7 +135,7 @@ def site_app(experiment: Path) -> ClientApp:
                 "the --node-config of this SuperNode does not name a site.toml; "
                 "start it with the site's start.sh"
             )
-        return read_site(Path(path), from_toml(experiment, SERVER_DEVICE, trust=True))
+        return load_site(Path(path), from_toml(experiment, SERVER_DEVICE, trust=True))
 
     return client_app(make_site)
 
@@ -187,14 +187,14 @@ def check_secret(exp: Experiment) -> None:
         )
 
 
-def check_config(exp: Experiment, config: dict[str, Any]) -> Rules:
+def check_config(exp: Experiment, config: dict[str, Any]) -> RoundRules:
     """Check the [tool.flwr.app.config] of the app, and return the rules in it."""
-    allowed = [*RUN_KEYS, *settings.names(Rules)]
+    allowed = [*RUN_KEYS, *settings.names(RoundRules)]
     for key in config:
         if key not in allowed:
             raise unknown("key of [tool.flwr.app.config]", key, allowed)
     values = {key: value for key, value in config.items() if key not in RUN_KEYS}
-    rules = settings.build(Rules, values, "")
+    rules = settings.build(RoundRules, values, "")
     if rules.min_parties > exp.parties:
         raise InputError(
             f"min_parties={rules.min_parties} is more than the {exp.parties} parties there are"

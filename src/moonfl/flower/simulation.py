@@ -27,7 +27,7 @@ from ..runs.states import States
 from ..task import Task, hash_examples, make_task, with_derived_settings
 from .client import Site, client_app
 from .engine import SiteEngine
-from .membership import Membership, Rules
+from .membership import Membership, RoundRules
 
 HOUR = 3600.0  # seconds
 WEEK = 7 * 24 * HOUR
@@ -112,7 +112,7 @@ def simulation_engine(
 
     Every party must answer at once: no network is involved, so a failure is an error of the run.
     """
-    rules = Rules(deadline=WEEK, min_parties=exp.parties, wait=120.0, attempts=1, query=HOUR)
+    rules = RoundRules(deadline=WEEK, min_parties=exp.parties, wait=120.0, attempts=1, query=HOUR)
     membership = Membership(
         grid=grid, parties=exp.parties, rules=rules, log=lambda line: None, stop=stop
     )

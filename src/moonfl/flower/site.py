@@ -50,7 +50,7 @@ def read_config(path: Path) -> SiteConfig:
         raise InputError(message if str(path) in message else f"{path}: {message}") from None
 
 
-def read_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
+def load_site(path: Path, exp: Experiment) -> tuple[Experiment, Site]:
     """Return the experiment with this site's device, and the site with its data."""
     config = read_config(path)
     folder = path.parent

@@ -12,7 +12,7 @@ from ...experiment import Experiment
 from ...flower import run as deployment
 from ...flower.init import check_path
 from ...flower.init import init as create_deployment
-from ...flower.membership import Rules
+from ...flower.membership import RoundRules
 from ...flower.server import check_config
 from ...flower.simulation import simulate as run_simulation
 from ...runs.progress import Progress
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
 def _config(args: argparse.Namespace, exp: Experiment) -> dict[str, Any]:
     """Return the options as changes of the app's configuration, checked."""
     config: dict[str, Any] = {}
-    for key in settings.names(Rules):
+    for key in settings.names(RoundRules):
         value = getattr(args, key)
         if value is not None:
             config[key] = value
