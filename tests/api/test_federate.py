@@ -18,7 +18,7 @@ from helpers.equality import same
 from helpers.interruption import StopError, stop_after
 from moonfl import MOON, Experiment, InputError, RunError
 from moonfl.algorithms import ALGORITHMS
-from moonfl.api.user_data import TEST, TRAIN, read_parties
+from moonfl.api.user_data import TEST, TRAIN, federated_data, read_parties
 from moonfl.models import resnet
 from moonfl.models.encoders import ENCODERS
 from moonfl.task import make_task
@@ -652,3 +652,19 @@ def test_a_model_that_does_not_fit_float32_samples_is_named() -> None:
         empty = nn.Linear(5, 4)
     with pytest.raises(InputError, match="'weight' is on the meta device and has no values"):
         moonfl.federate(empty, parties, rounds=1)
+
+
+def test_a_common_test_set_is_shifted_like_the_parties_that_share_it() -> None:
+    """Party i of N multiplies its samples by 1 - level i/N, and its share of the test set too."""
+    x, y = clusters(60, seed=9)
+    exp = Experiment(
+        parties=3, personal="output", shift="scale", shift_level=0.6, algorithm=moonfl.FedAvg()
+    )
+    names, sets = read_parties(PARTIES, "party", TRAIN)
+    data = federated_data("mlp", names, sets, (x, y), exp)
+    assert data.test is not None
+    assert data.test_party is not None
+    scale = 1 - 0.6 * (data.test_party + 1) / 3
+    expected = torch.from_numpy(x) * scale[:, None]
+    torch.testing.assert_close(data.test.x, expected.to(data.test.x.dtype), rtol=1e-6, atol=0)
+    assert data.test_party.unique().tolist() == [0, 1, 2]

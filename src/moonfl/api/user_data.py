@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..experiment import HOLDOUT, Experiment
 from ..models.base import probe, uses_fractions
 from ..models.encoders import ModelSource, make_encoder
-from ..task import FederatedData, hold_out, shift_parties
+from ..task import FederatedData, hold_out, shift_parties, with_test_owners
 
 # x [N, ...] (arrays or data frames) and y [N], or a dataset of pairs
 Data = tuple[Any, Any] | TorchDataset[Any]
@@ -179,7 +179,7 @@ def federated_data(
         table=table,
         groups=_group_numbers(party_sets),
     )
-    data = shift_parties(exp, data)
+    data = shift_parties(exp, with_test_owners(exp, data))
     return hold_out(data, test=exp.holdout or HOLDOUT, validation=exp.validation)
 
 

@@ -15,6 +15,7 @@ from .federated_data import (
     sample_groups,
     shift_parties,
     split,
+    with_test_owners,
 )
 from .network import in_float32, make_builder
 from .task import EVALUATION_BATCH, Task
@@ -36,4 +37,5 @@ __all__ = [
     "split",
     "with_derived_settings",
     "with_noise",
+    "with_test_owners",
 ]
