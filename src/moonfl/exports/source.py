@@ -61,7 +61,7 @@ def from_directory(
     records = read_rounds(run, saved.rounds)
     models: State
     if best:
-        _check_best(exp, party)
+        _check_best(exp)
         selected = None if saved.selected is None else deployed(exp, saved.selected)
         models, record = _best_models(records, selected)
         _notify_if_best_differs(run)
@@ -82,7 +82,7 @@ def from_result(result: Result, party: int | None, best: bool) -> Artifact:
     """Return a model from the result of a run."""
     models: State
     if best:
-        _check_best(result.experiment, party)
+        _check_best(result.experiment)
         models, record = _best_models(result.rounds, result.chosen_models)
     else:
         models, record = result.models, result.rounds[-1]
@@ -121,17 +121,17 @@ def _join(sent: Params, own: Params) -> Params:
     return tree.Lazy(list(names), lambda name: (own if name in own else sent)[name])
 
 
-def _check_best(exp: Experiment, party: int | None) -> None:
-    """Refuse the selected round of a party's model: only the newest states are stored."""
+def _check_best(exp: Experiment) -> None:
+    """Refuse the selected round of the parties' models: only the newest states are stored."""
     if exp.personal is not None:
         raise InputError(
             f"--best (best=True) is not available with personal={exp.personal}: of the personal "
             "tensors only those of the last round are stored; omit it"
         )
-    if has_own_model(exp.algorithm) and party is not None:
+    if has_own_model(exp.algorithm):
         raise InputError(
-            "--best (best=True) is not available for the model of a party: only that of the last "
-            "round is stored; omit one of --best and --party"
+            f"--best (best=True) is not available with {exp.algorithm.label}: the parties' own "
+            "models select the round, and only those of the last round are stored; omit it"
         )
 
 
