@@ -371,9 +371,36 @@ def test_other_settings_give_no_verdict_and_are_named(tmp_path: Path) -> None:
     make_runs(tmp_path, "moon", [0.70, 0.71], lr=0.1, partition_seed=1)
     make_runs(tmp_path, "scaffold", [0.70, 0.71], lr=0.1)
     assert sorted(verdicts(tmp_path).values()) == [
-        "no verdict: FedAvg has another lr",
-        "no verdict: FedAvg has another lr, partition_seed",
+        "no verdict: FedAvg has lr=0.01 instead of 0.1",
+        "no verdict: FedAvg has lr=0.01 instead of 0.1, partition_seed=0 instead of 1",
     ]
+
+
+def test_personal_models_are_compared_with_plain_fedavg(tmp_path: Path) -> None:
+    """FedPer and fine-tuning are methods of their own, and FedAvg is the baseline of both."""
+    make_runs(tmp_path, "fedavg", [0.60, 0.61, 0.60])
+    for number, changes in enumerate(({"personal": "output"}, {"finetune": 1})):
+        make_runs(tmp_path / str(number), "fedavg", [0.70, 0.712, 0.70], **changes)
+    assert verdicts(tmp_path) == {"FedPer": "better", "FedAvg, fine-tuned 1": "better"}
+
+
+def test_runs_on_different_data_are_different_groups(tmp_path: Path) -> None:
+    """They are no seeds of each other, and each has the baseline on its own data."""
+    for name, digest, accuracy in (("easy", "a", 0.8), ("hard", "b", 0.5)):
+        for algorithm, lead in (("fedavg", 0.0), ("moon", 0.05)):
+            values = [accuracy + share * lead for share in (0.9, 1.0, 1.1)]
+            for run in make_runs(tmp_path / name, algorithm, values, data_dir=f"{name}.csv"):
+                record = json.loads((run / "partition.json").read_text())
+                (run / "partition.json").write_text(json.dumps(record | {"sha256": digest}))
+    groups, notes = group_runs(load_runs([tmp_path])[0])
+    assert sorted(len(group.runs) for group in groups) == [3, 3, 3, 3]
+    assert {group.label for group in groups} == {
+        f"{method} data_dir={name}.csv"
+        for method in ("FedAvg", "MOON mu=5")
+        for name in ("easy", "hard")
+    }
+    assert sum("other data or another partition" in note for note in notes) == 2
+    assert set(verdicts(tmp_path).values()) == {"better"}
 
 
 def test_other_data_under_the_same_settings_give_no_verdict(tmp_path: Path) -> None:
@@ -388,10 +415,12 @@ def test_other_data_under_the_same_settings_give_no_verdict(tmp_path: Path) -> N
         "MOON mu=5": "no verdict: the runs with seed 1 have different data or partitions",
     }
     assert verdicts(tmp_path) == expected
-    record = json.loads((moon[1] / "partition.json").read_text())
-    record["counts"][0], record["counts"][1] = record["counts"][1], record["counts"][0]
-    (moon[1] / "partition.json").write_text(json.dumps(record | {"sha256": "b"}))
-    assert verdicts(tmp_path) == expected
+    for run in moon:
+        record = json.loads((run / "partition.json").read_text())
+        record["counts"][0], record["counts"][1] = record["counts"][1], record["counts"][0]
+        (run / "partition.json").write_text(json.dumps(record | {"sha256": "b"}))
+    verdict = verdicts(tmp_path)["MOON mu=5"]
+    assert verdict == "no verdict: the runs with seed 0 have different data or partitions"
 
 
 def test_solo_and_centralised_training_are_compared_with_fedavg(tmp_path: Path) -> None:

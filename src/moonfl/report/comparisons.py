@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from .conclusions import Conclusion, Pairing, conclude
-from .groups import LENGTH, MAX_PER_FIGURE, Group, baseline_name
-from .runs import Run
+from .groups import LENGTH, MAX_PER_FIGURE, Group, baseline_name, same_data
 from .statistics import final_accuracy, paired_differences
 
 
@@ -88,6 +87,11 @@ def pair(group: Group, base: Group) -> Pairing:
         return Pairing((), incomplete[0])
     seeds, differences = paired_differences(group, base)
     problems = [problem for problem in map(run_problem, (group, base)) if problem]
+    if (group.is_solo and base.has_party_models) or (base.is_solo and group.has_party_models):
+        problems.append(
+            "SOLO is evaluated on all test samples, and personal models on those of their party; "
+            "compare party_accuracy"
+        )
     ours = {run.seed: run for run in group.runs}
     theirs = {run.seed: run for run in base.runs}
     problems += [
@@ -123,23 +127,6 @@ def run_problem(group: Group) -> str:
     return "" if group.finished else f"{group.label} is unfinished"
 
 
-def same_data(run: Run, other: Run) -> bool:
-    """Return False if two runs recorded different training data or partitions.
-
-    A centralised run has all data in one party, so that only the classes are compared with it.
-    """
-    if run.partition is None or other.partition is None:
-        return True
-    if run.partition.classes != other.partition.classes:
-        return False
-    counts = np.array(run.partition.counts)
-    other_counts = np.array(other.partition.counts)
-    if 1 in (len(counts), len(other_counts)):
-        return np.array_equal(counts.sum(axis=0), other_counts.sum(axis=0))
-    hashes = {run.partition.sha256, other.partition.sha256} - {None}
-    return np.array_equal(counts, other_counts) and len(hashes) <= 1
-
-
 def baseline(group: Group, groups: list[Group]) -> Group | None:
     """Return the baseline with the same settings; None if there is none or several.
 
@@ -152,12 +139,15 @@ def baseline(group: Group, groups: list[Group]) -> Group | None:
 
 
 def baseline_matches(group: Group, groups: list[Group]) -> list[Group]:
-    """Return the baseline groups with the same settings."""
+    """Return the baseline groups with the same settings; if there are several, the same data."""
     without = () if group.federated else LENGTH
     setting = group.shared_settings(without)
-    return [
+    matches = [
         other for other in groups if other.is_baseline and other.shared_settings(without) == setting
     ]
+    if len(matches) > 1:
+        return [other for other in matches if same_data(group.runs[0], other.runs[0])]
+    return matches
 
 
 def missing_baseline(group: Group, groups: list[Group]) -> str:
@@ -172,7 +162,11 @@ def missing_baseline(group: Group, groups: list[Group]) -> str:
         if other.is_baseline and other.dataset == group.dataset:
             theirs = dict(other.shared_settings(without))
             keys = sorted(setting.keys() | theirs.keys())
-            differing = [key for key in keys if setting.get(key) != theirs.get(key)]
+            differing = [
+                f"{key}={theirs.get(key, 'none')} instead of {setting.get(key, 'none')}"
+                for key in keys
+                if setting.get(key) != theirs.get(key)
+            ]
             if not nearest or len(differing) < len(nearest):
                 nearest = differing
-    return f"{baseline_name(groups)} has another {', '.join(nearest)}"
+    return f"{baseline_name(groups)} has {', '.join(nearest)}"

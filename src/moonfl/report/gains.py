@@ -7,7 +7,7 @@ import numpy as np
 
 from ..runs.schema import PartySum
 from .dot_charts import Series, comparison_chart
-from .groups import Group
+from .groups import Group, same_data
 from .rendering import Picture
 from .result_tables import mark_small
 from .tables import Column, Table, integer, points
@@ -43,14 +43,14 @@ def gains_table(groups: list[Group]) -> Table | None:
         note=(
             "Accuracy of each party's model minus that of the other model, after the last round, "
             "on the samples that the party holds out, mean over seeds. SOLO is compared if its "
-            "parties hold out equally many samples."
+            "parties have the same data and hold out equally many samples."
         ),
     )
 
 
 def personal_groups(groups: list[Group]) -> list[Group]:
     """Return the groups whose parties have models of their own."""
-    return [group for group in groups if has_party_models(group)]
+    return [group for group in groups if group.has_party_models]
 
 
 def references(group: Group, groups: list[Group]) -> dict[str, Shares]:
@@ -59,7 +59,7 @@ def references(group: Group, groups: list[Group]) -> dict[str, Shares]:
     if all(run.rounds[-1].global_sites for run in group.runs):
         results[GLOBAL_MODEL] = shares(group, "global_sites")
     for other in groups:
-        if is_solo(other) and held_out_sizes(group) == held_out_sizes(other):
+        if other.is_solo and has_same_samples(group, other):
             results[other.label] = shares(other)
     return results
 
@@ -85,16 +85,10 @@ def gains_chart(name: str, group: Group, groups: list[Group]) -> Picture | None:
     )
 
 
-def is_solo(group: Group) -> bool:
-    """Return True for SOLO with results on each party's own samples."""
-    last = [run.rounds[-1] for run in group.runs]
-    return all(record.accuracy_std is not None and record.sites for record in last)
-
-
-def has_party_models(group: Group) -> bool:
-    """Return True if the parties evaluated their own models, by accuracy, and trained together."""
-    last = [run.rounds[-1] for run in group.runs]
-    return not is_solo(group) and all(r.party_accuracy is not None and r.sites for r in last)
+def has_same_samples(group: Group, other: Group) -> bool:
+    """Return True if the parties of two groups have the same data and hold out as many samples."""
+    is_same = same_data(group.runs[0], other.runs[0])
+    return is_same and held_out_sizes(group) == held_out_sizes(other)
 
 
 def last_sites(group: Group, field: str) -> list[Mapping[str, PartySum]]:

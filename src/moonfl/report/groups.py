@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ MAX_PER_FIGURE = 7  # groups that one figure can show
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in their seed."""
+    """Runs that differ only in their seed, on the same data."""
 
     runs: tuple[Run, ...]  # sorted by seed
     label: str = ""
@@ -87,6 +88,18 @@ class Group:
     def is_fedavg(self) -> bool:
         """Return True for plain FedAvg, the default baseline of the other methods."""
         return self.federated and is_fedavg(self.settings)
+
+    @property
+    def is_solo(self) -> bool:
+        """Return True for SOLO with results on each party's own samples."""
+        last = [run.rounds[-1] for run in self.runs]
+        return all(record.accuracy_std is not None and record.sites for record in last)
+
+    @property
+    def has_party_models(self) -> bool:
+        """Return True if the parties evaluated their own models, and trained together."""
+        last = [run.rounds[-1] for run in self.runs]
+        return not self.is_solo and all(r.party_accuracy is not None and r.sites for r in last)
 
     @property
     def small(self) -> bool:
@@ -186,20 +199,56 @@ def group_runs(runs: list[Run], baseline: str | None = None) -> tuple[list[Group
 
 
 def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
-    """Return the runs that share settings, by seed, and notes on repeated runs.
+    """Return the runs that share settings and data, by seed, and notes on the others.
 
     Of runs with equal settings and seed, the one with most rounds counts.
     """
-    by_settings: dict[str, dict[int, Run]] = {}
+    by_settings: dict[str, list[dict[int, Run]]] = {}
     notes = []
     for run in sorted(runs, key=lambda run: -len(run.rounds)):
         key = repr(sorted((k, v) for k, v in run.settings.items() if k not in IGNORED))
-        longest_run = by_settings.setdefault(key, {}).setdefault(run.seed, run)
+        candidates = by_settings.setdefault(key, [])
+        by_seed = find_same_data(run, candidates)
+        if by_seed is None:
+            if candidates:
+                first = next(iter(candidates[0].values()))
+                notes.append(
+                    f"{run.path} has the settings of {first.path} and other data or another "
+                    "partition, so they are different groups."
+                )
+            by_seed = {}
+            candidates.append(by_seed)
+        longest_run = by_seed.setdefault(run.seed, run)
         if longest_run is not run:
             notes.append(
                 f"{run.path} repeats {longest_run.path} (same settings and seed) and is left out."
             )
-    return list(by_settings.values()), notes
+    return [by_seed for candidates in by_settings.values() for by_seed in candidates], notes
+
+
+def find_same_data(run: Run, candidates: list[dict[int, Run]]) -> dict[int, Run] | None:
+    """Return the first of these runs by seed that have the data of a run."""
+    for by_seed in candidates:
+        if all(same_data(run, other) for other in by_seed.values()):
+            return by_seed
+    return None
+
+
+def same_data(run: Run, other: Run) -> bool:
+    """Return False if two runs recorded different training data or partitions.
+
+    A centralised run has all data in one party, so that only the classes are compared with it.
+    """
+    if run.partition is None or other.partition is None:
+        return True
+    if run.partition.classes != other.partition.classes:
+        return False
+    counts = np.array(run.partition.counts)
+    other_counts = np.array(other.partition.counts)
+    if 1 in (len(counts), len(other_counts)):
+        return np.array_equal(counts.sum(axis=0), other_counts.sum(axis=0))
+    hashes = {run.partition.sha256, other.partition.sha256} - {None}
+    return np.array_equal(counts, other_counts) and len(hashes) <= 1
 
 
 def status_notes(groups: list[Group]) -> list[str]:
@@ -276,7 +325,7 @@ def final_absence_mark(group: Group) -> str:
 
 
 def distinguish_repeated(labels: list[str], groups: list[Group]) -> list[str]:
-    """Return the labels with further settings for groups without federation that share a label."""
+    """Return the labels with further settings, or the file of the data, if groups share a label."""
     result = list(labels)
     repeated = [label for label, count in Counter(labels).items() if count > 1]
     for label in repeated:
@@ -284,6 +333,12 @@ def distinguish_repeated(labels: list[str], groups: list[Group]) -> list[str]:
         further = setting_labels([groups[i].settings for i in same], [True] * len(same), ())
         for i, setting in zip(same, further, strict=True):
             result[i] = f"{label} {setting}" if setting else label
+    for label, count in Counter(result).items():
+        same = [i for i, other in enumerate(result) if other == label]
+        files = [Path(str(groups[i].settings.get("data_dir", ""))).name for i in same]
+        if count > 1 and len(set(files)) > 1:
+            for i, name in zip(same, files, strict=True):
+                result[i] = f"{label} data_dir={name}"
     return result
 
 

@@ -23,7 +23,13 @@ SERVER_NAMES = {
     "adagrad": "FedAdagrad",
 }
 PRIVACY_NAMES = {"server": "DP-FedAvg"}
-METHOD_KEYS = ("aggregation", "trim", "clip")  # belong to the method, like algorithm.* and server.*
+METHOD_KEYS = (  # belong to the method, like algorithm.* and server.*
+    "personal",
+    "finetune",
+    "aggregation",
+    "trim",
+    "clip",
+)
 ALWAYS_SHOWN = ("mu", "alpha")  # settings of methods that papers always name
 SHOWN_FIRST = (
     "dataset",
@@ -85,9 +91,11 @@ def is_of_method(key: str) -> bool:
 
 
 def is_fedavg(settings: Settings) -> bool:
-    """Return True for plain FedAvg: weighted mean, no clipping, noise or server optimizer."""
+    """Return True for plain FedAvg: one model, its weighted mean, and nothing else."""
     return (
         settings["algorithm.name"] == "fedavg"
+        and settings.get("personal") is None
+        and settings.get("finetune") is None
         and server_optimizer(settings) == "average"
         and aggregation_rule(settings) == "mean"
         and settings.get("clip") is None
