@@ -191,7 +191,7 @@ def variant(name: str, stored: dict[str, Run]) -> Table:
     table, *_ = tables.tables(target, name, title, entries, runs, small=False)
     seeds = [k for k, column in enumerate(table.columns) if column.name == "seeds"]
     others = [k for k in range(len(table.columns)) if k not in seeds]
-    table = replace(tables.select_columns(table, others), note="")
+    table = replace(table.select(others), note="")
     columns = {
         Column(f"minus FedAvg, last {LAST}", points): late_leads(entries, runs, stored),
         Column("command"): commands(entries, runs),

@@ -42,6 +42,16 @@ def test_optional_columns_without_values_are_left_out() -> None:
     assert filled.without_empty_columns() == filled
 
 
+def test_selected_columns_keep_their_highlighted_cells() -> None:
+    columns = (Column("a"), Column("b"), Column("c"))
+    highlighted = frozenset({(0, 0), (0, 2)})
+    table = Table("name", "title", columns, [("1", "2", "3")], highlighted=highlighted)
+    selected = table.select([1, 2])
+    assert selected.header() == ["b", "c"]
+    assert selected.cells() == [["2", "3"]]
+    assert selected.highlighted == {(0, 1)}
+
+
 def test_a_mean_with_its_standard_deviation_takes_two_columns_of_a_csv_file() -> None:
     columns = (Column("method"), Column("accuracy, %", percent), Column("by seed", points))
     rows = [("a", MeanStd(0.5, 0.25, 2), (0.1, None)), ("b", 0.75, ())]

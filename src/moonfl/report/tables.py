@@ -119,10 +119,17 @@ class Table:
             for k, column in enumerate(self.columns)
             if not column.optional or any(row[k] is not None for row in self.rows)
         ]
+        return self.select(filled)
+
+    def select(self, numbers: Sequence[int]) -> "Table":
+        """Return the table with only these columns."""
+        positions = {k: position for position, k in enumerate(numbers)}
+        cells = {(i, positions[k]) for i, k in self.highlighted if k in positions}
         return replace(
             self,
-            columns=tuple(self.columns[k] for k in filled),
-            rows=[tuple(row[k] for k in filled) for row in self.rows],
+            columns=tuple(self.columns[k] for k in numbers),
+            rows=[tuple(row[k] for k in numbers) for row in self.rows],
+            highlighted=frozenset(cells),
         )
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -359,13 +358,4 @@ def without_empty(table: Table) -> Table:
         for k in range(len(table.columns))
         if k == 0 or any(row[k] not in (None, "", "accuracy") for row in table.rows)
     ]
-    return select_columns(table, columns)
-
-
-def select_columns(table: Table, numbers: list[int]) -> Table:
-    """Return the table with only these columns."""
-    return replace(
-        table,
-        columns=tuple(table.columns[k] for k in numbers),
-        rows=[tuple(row[k] for k in numbers) for row in table.rows],
-    )
+    return table.select(columns)
