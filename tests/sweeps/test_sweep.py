@@ -296,6 +296,12 @@ def test_trials_of_a_regression_select_the_lowest_rmse(
     assert selected["score"] == min(scores) < max(scores)
 
 
+def test_trials_skip_rounds_without_evaluation() -> None:
+    words = ["sweep", *COMMON, "lr=0.003,0.03", "evaluate_every=2", "--select", "test"]
+    assert main([*words, "--trials", "2", "--workers", "1"]) == 0
+    assert [row["status"] for row in read_table(Path("sweep"))].count("selected") == 1
+
+
 def test_ties_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """Learning rates that change nothing visible."""
     assert main(["sweep", *SHORT, "lr=1e-9,1e-8,1e-7", "--jobs=1", "--workers=1"]) == 0

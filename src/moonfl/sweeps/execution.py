@@ -37,7 +37,7 @@ MakeOptions = Callable[[Experiment, bool], contextlib.AbstractContextManager[Opt
 
 @dataclass(frozen=True)
 class Job:
-    """A run of a sweep that is not finished."""
+    """A run of a sweep."""
 
     label: str
     experiment: Experiment
@@ -58,21 +58,28 @@ def side_by_side(exp: Experiment, jobs: int | None, workers: int | None) -> int:
     return jobs or max(1, num_cores() // (workers or 1))
 
 
+def setting_jobs(setting: Setting, seeds: int, folder: Path) -> list[Job]:
+    """Return the runs of a setting, one per seed. Data are read once."""
+    task = make_task(setting.experiment)
+    first = with_derived_settings(setting.experiment, task)
+    jobs = []
+    for seed in range(first.seed, first.seed + seeds):
+        exp = replace(first, seed=seed)
+        jobs.append(Job(f"{setting.label} seed={seed}", exp, task, folder / run_name(exp)))
+    return jobs
+
+
 def missing_runs(settings: Iterable[Setting], seeds: int, folder: Path) -> Iterator[Job]:
-    """Yield the runs that are not finished. Data are read once per setting."""
+    """Yield the runs that are not finished."""
     for setting in settings:
-        task = make_task(setting.experiment)
-        first = with_derived_settings(setting.experiment, task)
-        for seed in range(first.seed, first.seed + seeds):
-            exp = replace(first, seed=seed)
-            out = folder / run_name(exp)
-            if (out / DIVERGED).exists():
+        for job in setting_jobs(setting, seeds, folder):
+            if (job.out / DIVERGED).exists():
                 continue
-            if finished_run(out) is None:
-                yield Job(f"{setting.label} seed={seed}", exp, task, out)
+            if finished_run(job.out) is None:
+                yield job
                 continue
-            with recovery_hints(REPEAT_HINTS, quoted(out)):
-                check_data(out, exp, task)
+            with recovery_hints(REPEAT_HINTS, quoted(job.out)):
+                check_data(job.out, job.experiment, job.task)
 
 
 def read_runs(setting: Setting, seeds: int, folder: Path) -> tuple[dict[int, Run], list[int]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..errors import RunError
-from ..measures import ACCURACY, Measure
+from ..measures import ACCURACY, Measure, is_evaluated
 from ..report.conclusions import t_interval
 from ..report.formats import Format
 from ..report.rendering import Picture, render
@@ -53,12 +53,16 @@ class Outcome:
 def outcome(setting: Setting, runs: dict[int, Run], diverged: list[int], select: Select) -> Outcome:
     """Return the outcome of a setting from its runs by seed."""
     records = [scored_round(run) for run in runs.values()]
-    scores = [selection_score(record, select) for record in records]
+    scores = []
+    for record in records:
+        score = selection_score(record, select)
+        assert score is not None, "a sweep sets validation"
+        scores.append(score.value)
     tests = [evaluation_of(record) for record in records]
     status = f"diverged with seed {', '.join(map(str, diverged))}" if diverged else ""
     return Outcome(
         setting=setting,
-        scores=tuple(score.value for score in scores),
+        scores=tuple(scores),
         test=tuple(test.value for test in tests),
         status=status,
         measure=tests[0].measure if tests else ACCURACY,
@@ -71,11 +75,11 @@ def scored_round(run: Run) -> RoundRecord:
     return selected or run.rounds[-1]
 
 
-def selection_score(record: RoundRecord, select: Select) -> Evaluation:
-    """Return the score of a round on the data that select a setting."""
-    score = validation_of(record) if select == "validation" else evaluation_of(record)
-    assert score is not None, "a sweep sets validation"
-    return score
+def selection_score(record: RoundRecord, select: Select) -> Evaluation | None:
+    """Return the score of a round on the data that select a setting; None if it has none."""
+    if select == "validation":
+        return validation_of(record)
+    return evaluation_of(record) if is_evaluated(record) else None
 
 
 def best(outcomes: Sequence[Outcome]) -> Outcome:

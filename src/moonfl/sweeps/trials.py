@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..api.named_runs import finished_run, run_name
+from ..api.named_runs import finished_run
 from ..errors import InputError, first_line, notify
 from ..experiment import fingerprint
 from ..report.runs import Run, read_run
 from ..runs.directory import DIVERGED, is_readable_run
 from ..runs.schema import RoundRecord
-from ..runs.stopping import evaluation_of, validation_of
-from ..task import make_task, with_derived_settings
-from .execution import Job, train
-from .results import Outcome, Select, outcome
+from .execution import Job, setting_jobs, train
+from .results import Outcome, Select, outcome, selection_score
 from .space import Axis, MakeExperiment, Range, Setting, Values, make_setting
 
 if TYPE_CHECKING:
@@ -149,7 +147,7 @@ def stored_outcome(
     if trial.user_attrs["status"]:
         return Outcome(setting, status=trial.user_attrs["status"])
     runs = {}
-    for job in trial_jobs(setting, options):
+    for job in setting_jobs(setting, options.seeds, options.out):
         run = finished_run(job.out)
         if run is None:
             raise InputError(
@@ -160,22 +158,10 @@ def stored_outcome(
     return outcome(setting, runs, [], options.select)
 
 
-def trial_jobs(setting: Setting, options: "Options") -> list[Job]:
-    """Return the runs of a trial, one per seed."""
-    task = make_task(setting.experiment)
-    first = with_derived_settings(setting.experiment, task)
-    jobs = []
-    for seed in range(first.seed, first.seed + options.seeds):
-        exp = replace(first, seed=seed)
-        label = f"{setting.label} seed={seed}"
-        jobs.append(Job(label, exp, task, options.out / run_name(exp)))
-    return jobs
-
-
 def run_trial(setting: Setting, trial: "optuna.Trial", options: "Options") -> Outcome:
     """Run all seeds of a trial. The first seed decides whether it is stopped."""
     runs: dict[int, Run] = {}
-    for number, job in enumerate(trial_jobs(setting, options)):
+    for number, job in enumerate(setting_jobs(setting, options.seeds, options.out)):
         watch = watcher(trial, options.select) if number == 0 else None
         try:
             if watch is not None:
@@ -194,7 +180,7 @@ def watcher(trial: "optuna.Trial", select: Select) -> Callable[[RoundRecord], No
     """Return a function that reports each round to Optuna and stops the run if it falls behind."""
 
     def watch(record: RoundRecord) -> None:
-        score = validation_of(record) if select == "validation" else evaluation_of(record)
+        score = selection_score(record, select)
         if score is None:
             return
         trial.report(signed(score.value, score.measure.higher_is_better), record.round)
