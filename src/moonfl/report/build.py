@@ -37,8 +37,7 @@ def write(
     files: dict[str, bytes] = {}
     for section in sections:
         for picture in section.pictures:
-            files[f"{picture.name}.svg"] = picture.svg.encode()
-            files[f"{picture.name}.png"] = picture.png
+            files |= picture.files()
         for table in section.tables:
             files[f"{table.name}.md"] = encode(markdown(table))
             files[f"{table.name}.csv"] = encode(csv_text(table))

@@ -26,6 +26,10 @@ class Picture:
     svg: str
     png: bytes
 
+    def files(self) -> dict[str, bytes]:
+        """Return the contents of the figure's two files by name."""
+        return {f"{self.name}.svg": self.svg.encode(), f"{self.name}.png": self.png}
+
     def inline(self) -> str:
         """Return the SVG for the HTML page.
 

@@ -1,10 +1,14 @@
-"""Write the files of a report atomically, and remove those of the report that it replaces."""
+"""Write the files of a report or of one figure atomically.
+
+A report removes the files of the one that it replaces.
+"""
 
 import re
 from pathlib import Path
 
 from ..errors import InputError, RunError
 from ..runs.files import atomic
+from .rendering import Picture
 
 PAGE = "report.html"
 LINKED_FILE = re.compile(r'href="([a-z0-9-]+\.(?:svg|png|csv|md))" download')
@@ -22,8 +26,7 @@ def replace_report(out: Path, files: dict[str, bytes], page: bytes) -> Path:
         if path.exists():
             old_files.update(LINKED_FILE.findall(path.read_text(encoding="utf-8")))
         for name, data in [*files.items(), (PAGE, page)]:
-            with atomic(out / name) as temporary:
-                temporary.write_bytes(data)
+            write_bytes(out / name, data)
         for name in old_files - files.keys():
             (out / name).unlink(missing_ok=True)
     except (OSError, RunError, UnicodeDecodeError) as error:
@@ -32,3 +35,18 @@ def replace_report(out: Path, files: dict[str, bytes], page: bytes) -> Path:
             f"the report cannot be written to {out}: {reason}; choose another folder"
         ) from None
     return path
+
+
+def write_picture(picture: Picture, folder: Path) -> list[Path]:
+    """Write a figure as SVG and PNG, and return the paths."""
+    paths = []
+    for name, data in picture.files().items():
+        write_bytes(folder / name, data)
+        paths.append(folder / name)
+    return paths
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file in one step."""
+    with atomic(path) as temporary:
+        temporary.write_bytes(data)

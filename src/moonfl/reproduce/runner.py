@@ -17,11 +17,11 @@ from ..report.build import write as write_report
 from ..report.groups import SMALL_SCALE
 from ..report.labels import DATASET_NAMES
 from ..report.partition import heat_map
-from ..report.rendering import Picture
+from ..report.report_files import write_picture
 from ..report.runs import Run
 from ..report.tables import Table, csv_text, markdown, plain_text
 from ..runs.directory import DIVERGED
-from ..runs.files import atomic, write_atomically
+from ..runs.files import write_atomically
 from ..task import make_partition
 from . import figures, tables
 from .options import (
@@ -114,6 +114,7 @@ def job_tables(job: Job, options: Options) -> Iterator[Table]:
     subtitle = " · ".join(filter(None, (data, difference)))
     for picture in figures.pictures(job.target, stem, subtitle, entries, runs, small=options.small):
         write_picture(picture, options.out)
+        notify(f"figure: {options.out / picture.name}.png and .svg")
     paths = [run.path for by_seed in runs.values() for run in by_seed.values()]
     if job.target.kind == "curves" and paths:
         notify(f"report of these runs: {write_report(paths, options.out / stem)}")
@@ -133,14 +134,6 @@ def file_stem(job: Job, options: Options) -> str:
     if options.rounds:
         parts.append(f"{options.rounds}rounds")
     return "-".join(parts)
-
-
-def write_picture(picture: Picture, folder: Path) -> None:
-    """Write a figure as SVG and PNG."""
-    for suffix, data in (("svg", picture.svg.encode()), ("png", picture.png)):
-        with atomic(folder / f"{picture.name}.{suffix}") as path:
-            path.write_bytes(data)
-    notify(f"figure: {folder / picture.name}.png and .svg")
 
 
 def collect_runs(entries: list[Entry], seeds: int, stem: str, options: Options) -> tables.Runs:

@@ -13,12 +13,13 @@ from ..measures import ACCURACY, Measure, is_evaluated
 from ..report.conclusions import t_interval
 from ..report.formats import Format
 from ..report.rendering import Picture, render
+from ..report.report_files import write_picture
 from ..report.runs import Run
 from ..report.setting_curves import score_by_setting
 from ..report.statistics import mean_std
 from ..report.style import INK, draw_cells, figure_style, new_figure, text_colour
 from ..report.tables import Column, Interval, Table, csv_text, markdown, percent
-from ..runs.files import atomic, write_atomically
+from ..runs.files import write_atomically
 from ..runs.schema import RoundRecord
 from ..runs.stopping import Evaluation, evaluation_of, selected_round, validation_of
 from .space import Axis, Setting, Values
@@ -216,16 +217,12 @@ def write_results(table: Table, picture: Picture | None, folder: Path) -> list[P
     """Write table and figure to the folder and return the paths."""
     write_atomically(folder / f"{NAME}.md", markdown(table))
     write_atomically(folder / f"{NAME}.csv", csv_text(table))
-    names = [f"{NAME}.md", f"{NAME}.csv"]
+    paths = [folder / f"{NAME}.md", folder / f"{NAME}.csv"]
+    if picture is not None:
+        return paths + write_picture(picture, folder)
     for suffix in ("svg", "png"):
-        path = folder / f"{NAME}.{suffix}"
-        if picture is None:
-            path.unlink(missing_ok=True)  # of a sweep over other keys
-            continue
-        with atomic(path) as temporary:
-            temporary.write_bytes(picture.svg.encode() if suffix == "svg" else picture.png)
-        names.append(path.name)
-    return [folder / name for name in names]
+        (folder / f"{NAME}.{suffix}").unlink(missing_ok=True)  # of a sweep over other keys
+    return paths
 
 
 def draw(
