@@ -8,7 +8,7 @@ the methods and their leads over FedAvg can.
 from dataclasses import dataclass, replace
 
 from comparisons import comparison_table
-from moonfl.report.curves import accuracy_curves
+from moonfl.report.curves import score_curves
 from moonfl.report.groups import group_runs
 from moonfl.report.rendering import Picture
 from moonfl.report.runs import Run
@@ -89,5 +89,5 @@ def pictures(stored: dict[str, Run]) -> dict[str, Picture]:
             network = COMPARISONS[comparison].network
             subtitle = f"CIFAR-100, {network}, from round {FIRST_PLOTTED} on"
             stem = f"results-cifar100-{name}"
-            drawn[name] = accuracy_curves(stem, groups, subtitle, FIRST_PLOTTED)
+            drawn[name] = score_curves(stem, groups, subtitle, FIRST_PLOTTED)
     return drawn

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from moonfl.report.conclusions import t_interval
-from moonfl.report.curves import accuracy_curves
+from moonfl.report.curves import score_curves
 from moonfl.report.groups import group_runs
 from moonfl.report.rendering import Picture
 from moonfl.report.runs import Run
@@ -320,5 +320,5 @@ def pictures(stored: dict[str, Run]) -> dict[str, Picture]:
     entries, runs = target_runs("rounds", stored)
     groups, _ = group_runs([run for e in entries for run in runs[e.trials[""]].values()])
     subtitle = f"CIFAR-10, from round {FIRST_PLOTTED} on"
-    drawn["late"] = accuracy_curves("results-late", groups, subtitle, FIRST_PLOTTED)
+    drawn["late"] = score_curves("results-late", groups, subtitle, FIRST_PLOTTED)
     return drawn

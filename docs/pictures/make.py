@@ -24,7 +24,7 @@ from moonfl.data.partition import PartitionRequest, dirichlet, partition_samples
 from moonfl.data.shift import Shift, shift_features, shift_unit
 from moonfl.data.skew import measure_skew
 from moonfl.presets import PRESETS
-from moonfl.report.curves import accuracy_curves
+from moonfl.report.curves import score_curves
 from moonfl.report.groups import Group, group_runs
 from moonfl.report.rendering import Picture, render
 from moonfl.report.runs import load_runs
@@ -252,7 +252,7 @@ def by_beta(folder: Path) -> Picture:
     for style, group in enumerate(groups):
         name = partition_label(group)
         named.append(dataclasses.replace(group, method=name, label=name, setting="", style=style))
-    return accuracy_curves("by-beta", named, "digits, 10 parties, 5 local epochs, seed 0")
+    return score_curves("by-beta", named, "digits, 10 parties, 5 local epochs, seed 0")
 
 
 def partition_label(group: Group) -> str:

@@ -32,7 +32,7 @@ from moonfl.report.groups import Group, group_runs
 from moonfl.report.headlines import headlines
 from moonfl.report.result_tables import difference_table
 from moonfl.report.runs import load_runs
-from moonfl.report.statistics import target_accuracies
+from moonfl.report.statistics import target_scores
 
 CLAIMS = (Verdict.BETTER, Verdict.WORSE)
 Floats = NDArray[np.float64]
@@ -522,6 +522,6 @@ def test_a_final_round_without_all_sites_is_not_compared(tmp_path: Path) -> None
     (text,) = verdicts(tmp_path).values()
     assert "no verdict: the final round of FedAvg" in text
     assert "without all sites" in text
-    assert target_accuracies(groups_of(tmp_path), None) == {"CIFAR-10": pytest.approx(0.1)}
+    assert target_scores(groups_of(tmp_path), None) == {"CIFAR-10": pytest.approx(0.1)}
     table = difference_table(groups_of(tmp_path))
     assert table is None or "-20" not in str(table.cells())

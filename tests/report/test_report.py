@@ -567,7 +567,7 @@ def test_extreme_settings_are_readable(tmp_path: Path) -> None:
 def test_the_target_is_the_accuracy_of_the_longest_fedavg_group(tmp_path: Path) -> None:
     for rounds in (2, 6, 4):
         make_run(tmp_path / f"fedavg-{rounds}", "fedavg", rounds=rounds)
-    (target,) = statistics.target_accuracies(groups_of(tmp_path), None).values()
+    (target,) = statistics.target_scores(groups_of(tmp_path), None).values()
     assert target == accuracies(tmp_path / "fedavg-6")[-1]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from .conclusions import Conclusion, Pairing, conclude
 from .groups import LENGTH, MAX_PER_FIGURE, Group, baseline_name, same_data
-from .statistics import final_accuracy, paired_differences
+from .statistics import final_score, paired_differences
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def pair(group: Group, base: Group) -> Pairing:
         differences=tuple(differences),
         problem=problems[0] if problems else "",
         higher_is_better=measure.higher_is_better,
-        unit=1.0 if measure.is_share else final_accuracy(base).mean,
+        unit=1.0 if measure.is_share else final_score(base).mean,
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from .groups import SMALL_SCALE, Group
 from .rendering import Picture, render
-from .statistics import Floats, drift_curves, final_accuracy, mean_std_curves
+from .statistics import Floats, drift_curves, final_score, mean_std_curves
 from .style import colour, figure_style, integer_ticks, legend, line_style, marker_style, new_figure
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ def draw_absences(axes: "Axes", gid: str, group: Group, mean: Floats) -> bool:
 
 
 def draw_level(axes: "Axes", gid: str, group: Group, label: str) -> None:
-    """Draw the final accuracy of a group without federation, which has no rounds to compare."""
-    value = group.measure.factor * final_accuracy(group).mean
+    """Draw the final score of a group without federation, which has no rounds to compare."""
+    value = group.measure.factor * final_score(group).mean
     axes.axhline(value, label=label, gid=gid, **line_style(group.style))
 
 
-def accuracy_curves(
+def score_curves(
     name: str, groups: list[Group], subtitle: str = "", first_round: int = 1
 ) -> Picture:
     """Return a figure of test accuracy, or of the measure of another task, over rounds.
@@ -111,7 +111,7 @@ def accuracy_curves(
         if not all(group.federated for group in groups):
             caption += " Methods without federation are shown as a horizontal line."
         shown = f" from {first_round} on" if first_round > 1 else ""
-        values = [f"{group.label} {measure.text(final_accuracy(group).mean)}" for group in groups]
+        values = [f"{group.label} {measure.text(final_score(group).mean)}" for group in groups]
         alt = (
             f"Line chart of test {measure.name} over rounds{shown}. "
             f"At the end: {', '.join(values)}."

@@ -8,7 +8,7 @@ from .groups import IGNORED, Group
 from .labels import format_value
 from .result_tables import mark_small
 from .runs import Run
-from .statistics import confusion_shares, held_out_accuracy, party_metric
+from .statistics import confusion_shares, held_out_scores, party_metric
 from .tables import Column, Table, integer, percent, significant_digits
 
 
@@ -180,7 +180,7 @@ def party_table(groups: list[Group]) -> Table | None:
         metrics = [
             party_metric(group, "samples"),
             party_metric(group, "accuracy" if measure is ACCURACY else "score"),
-            held_out_accuracy(group),
+            held_out_scores(group),
             party_metric(group, "distance"),
             party_metric(group, "similarity"),
         ]

@@ -12,9 +12,9 @@ from .groups import Group, baseline_name
 from .rendering import Picture, render
 from .statistics import (
     confusion_shares,
-    final_accuracies,
-    final_accuracy,
-    held_out_accuracy,
+    final_score,
+    final_scores,
+    held_out_scores,
     metric_per_round,
     party_metric,
     reach_by_seed,
@@ -114,8 +114,8 @@ def separate_ticks(axes: "Axes") -> None:
         axes.locator_params(axis="x", nbins=3)
 
 
-def final_accuracy_chart(name: str, groups: list[Group]) -> Picture:
-    """Return a chart of the final test accuracy of every group."""
+def final_score_chart(name: str, groups: list[Group]) -> Picture:
+    """Return a chart of the final test score of every group."""
     with figure_style():
         subtitle = describe_setting(groups)
         measure = groups[0].measure
@@ -123,12 +123,12 @@ def final_accuracy_chart(name: str, groups: list[Group]) -> Picture:
         unit = ", %" if measure.is_share else ""
         figure, axes = new_figure(title, subtitle, height(len(groups)))
         for k, group in enumerate(groups):
-            by_seed = measure.factor * final_accuracies(group)
+            by_seed = measure.factor * final_scores(group)
             axes.plot(by_seed, [k] * len(by_seed), ls="", marker="|", ms=9, color=INK, alpha=0.5)
-            accuracy = final_accuracy(group)
-            error = None if accuracy.std is None else measure.factor * accuracy.std
+            score = final_score(group)
+            error = None if score.std is None else measure.factor * score.std
             style = marker_style(group.style)
-            axes.errorbar(measure.factor * accuracy.mean, k, xerr=error, capsize=3, ms=7, **style)
+            axes.errorbar(measure.factor * score.mean, k, xerr=error, capsize=3, ms=7, **style)
         label_rows(axes, [f"{short_label(group, groups)} ({len(group.runs)})" for group in groups])
         axes.set_xlabel(f"test {measure.name} after the last round{unit}")
         axes.margins(x=0.08)
@@ -137,7 +137,7 @@ def final_accuracy_chart(name: str, groups: list[Group]) -> Picture:
             f"Test {measure.name} after the last round: mean ± standard deviation over seeds "
             "(number of seeds in parentheses). Each short vertical line is one seed."
         )
-        values = [f"{group.label} {measure.text(final_accuracy(group).mean)}" for group in groups]
+        values = [f"{group.label} {measure.text(final_score(group).mean)}" for group in groups]
         return render(
             name, figure, caption, f"Dot chart of final test {measure.name}: {', '.join(values)}."
         )
@@ -184,7 +184,7 @@ def draw_difference(axes: "Axes", row: int, comparison: Comparison) -> None:
 
 
 def target_chart(name: str, groups: list[Group], target: float) -> Picture | None:
-    """Return a chart of the rounds to a target accuracy; None without federated groups."""
+    """Return a chart of the rounds to a target score; None without federated groups."""
     groups = [group for group in groups if group.federated]
     if not groups:
         return None
@@ -354,7 +354,7 @@ def class_chart(name: str, groups: list[Group]) -> Picture | None:
 def party_values(group: Group, key: str) -> dict[int, float]:
     """Return the values of a chart of PARTY_CHARTS by party."""
     if key == "held-out":
-        return held_out_accuracy(group)
+        return held_out_scores(group)
     if key == "accuracy" and group.measure is not ACCURACY:
         return party_metric(group, "score")
     return party_metric(group, key)

@@ -1,15 +1,14 @@
 """Who gains and who loses by a party's own model, compared with the global model and with SOLO."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from ..runs.schema import PartySum
 from .dot_charts import Series, comparison_chart
 from .groups import Group, same_data
 from .rendering import Picture
 from .result_tables import mark_small
+from .statistics import held_out_scores, last_sites
 from .tables import Column, Table, integer, points
 
 Shares = dict[int, float]  # party -> share of correct predictions on its held-out samples
@@ -21,7 +20,7 @@ def gains_table(groups: list[Group]) -> Table | None:
     rows = []
     for group in personal_groups(groups):
         for reference, other in references(group, groups).items():
-            rows.append(compare(group, reference, shares(group), other))
+            rows.append(compare(group, reference, held_out_scores(group), other))
     if not rows:
         return None
     return Table(
@@ -57,10 +56,10 @@ def references(group: Group, groups: list[Group]) -> dict[str, Shares]:
     """Return the results of the models that a group's personal models are compared with."""
     results = {}
     if all(run.rounds[-1].global_sites for run in group.runs):
-        results[GLOBAL_MODEL] = shares(group, "global_sites")
+        results[GLOBAL_MODEL] = held_out_scores(group, "global_sites")
     for other in groups:
         if other.is_solo and has_same_samples(group, other):
-            results[other.label] = shares(other)
+            results[other.label] = held_out_scores(other)
     return results
 
 
@@ -69,8 +68,9 @@ def gains_chart(name: str, group: Group, groups: list[Group]) -> Picture | None:
     others = references(group, groups)
     if not others:
         return None
+    scores = {**others, "personal model": held_out_scores(group)}
     series = []
-    for style, (label, values) in enumerate({**others, "personal model": shares(group)}.items()):
+    for style, (label, values) in enumerate(scores.items()):
         percent = {group.party_name(party): 100 * value for party, value in values.items()}
         series.append(Series(replace(group, label=label, method=label, style=style), percent))
     return comparison_chart(
@@ -91,23 +91,9 @@ def has_same_samples(group: Group, other: Group) -> bool:
     return is_same and held_out_sizes(group) == held_out_sizes(other)
 
 
-def last_sites(group: Group, field: str) -> list[Mapping[str, PartySum]]:
-    """Return for each seed the counts by party after the last round."""
-    return [getattr(records[-1], field) or {} for records in group.records()]
-
-
-def shares(group: Group, field: str = "sites") -> Shares:
-    """Return for each party the mean over seeds of its share of correct predictions."""
-    values: dict[int, list[float]] = {}
-    for sites in last_sites(group, field):
-        for party, (correct, number) in sites.items():
-            values.setdefault(int(party), []).append(correct / number)
-    return {party: float(np.mean(values[party])) for party in sorted(values)}
-
-
 def held_out_sizes(group: Group) -> dict[str, int]:
     """Return how many samples each party holds out."""
-    sites = last_sites(group, "sites")[0]
+    sites = last_sites(group)[0]
     return {party: number for party, (_, number) in sorted(sites.items())}
 
 

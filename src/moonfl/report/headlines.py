@@ -16,7 +16,7 @@ from .formats import (
     with_unit,
 )
 from .groups import Group, baseline_name, by_dataset
-from .statistics import final_accuracy
+from .statistics import final_score
 from .tables import Column
 
 MAX_NAMED = 5  # comparisons that a headline names for each verdict
@@ -88,8 +88,8 @@ def describe_highest(groups: list[Group], baseline: str) -> str:
     federated = [group for group in groups if group.federated] or groups
     measure = groups[0].measure
     sign = 1 if measure.higher_is_better else -1
-    best = max(federated, key=lambda group: sign * final_accuracy(group).mean)
-    value = Column("", value_format(measure)).text(final_accuracy(best))
+    best = max(federated, key=lambda group: sign * final_score(group).mean)
+    value = Column("", value_format(measure)).text(final_score(best))
     is_finished = all(group.finished for group in federated)
     start = f"Final {measure.name}" if is_finished else f"{measure.title} so far"
     result = f"{best.label}, {with_unit(measure, value)} over {seed_count(best)}"

@@ -26,14 +26,14 @@ from .groups import SMALL_SCALE, Group, baseline_name
 from .statistics import (
     Reach,
     best_rounds,
-    final_accuracy,
     final_metric,
+    final_score,
     mean_std,
     metric_per_round,
     reach_by_seed,
     rounds_and_bytes,
-    selected_accuracy,
-    target_accuracies,
+    selected_score,
+    target_scores,
 )
 from .tables import (
     Column,
@@ -60,7 +60,7 @@ class Row:
 
     group: Group
     baseline: Group | None  # with the same settings; FedAvg, or what the user chose
-    target: float  # target accuracy of the group's dataset
+    target: float  # target score of the group's dataset
     conclusion: Conclusion | None  # None without a baseline on the dataset, or for it
     baseline_name: str
 
@@ -111,9 +111,9 @@ def rounds(row: Row) -> str:
     return str(longest) if group.length == longest else f"{group.length} to {longest}"
 
 
-def best_accuracy(row: Row) -> MeanStd | None:
-    """Return the highest test accuracy of any round."""
-    return mean_std(accuracy for accuracy, _ in best_rounds(row.group))
+def best_score(row: Row) -> MeanStd | None:
+    """Return the best test score of any round."""
+    return mean_std(score for score, _ in best_rounds(row.group))
 
 
 def interval(row: Row) -> Interval | None:
@@ -181,7 +181,7 @@ def accuracy_columns(measure: Measure) -> tuple[ResultColumn, ...]:
     unit = ", %" if measure.is_share else ""
     return (
         ResultColumn("method", label),
-        ResultColumn(f"final {measure.with_unit}", lambda row: final_accuracy(row.group), shown),
+        ResultColumn(f"final {measure.with_unit}", lambda row: final_score(row.group), shown),
         ResultColumn(
             "R2", lambda row: final_metric(row.group, "r2"), "{:.3f}".format, optional=True
         ),
@@ -195,9 +195,9 @@ def accuracy_columns(measure: Measure) -> tuple[ResultColumn, ...]:
             optional=True,
         ),
         ResultColumn(
-            f"selected round{unit}", lambda row: selected_accuracy(row.group), shown, optional=True
+            f"selected round{unit}", lambda row: selected_score(row.group), shown, optional=True
         ),
-        ResultColumn(f"best {measure.with_unit}", best_accuracy, shown),
+        ResultColumn(f"best {measure.with_unit}", best_score, shown),
         ResultColumn(
             "best round, by seed",
             lambda row: tuple(number for _, number in best_rounds(row.group)),
@@ -288,7 +288,7 @@ def overview_columns(measure: Measure) -> tuple[ResultColumn, ...]:
         ResultColumn("epsilon", epsilon, significant_digits, optional=True),
         ResultColumn(
             "final, %" if measure.is_share else f"final {measure.name}",
-            lambda row: final_accuracy(row.group),
+            lambda row: final_score(row.group),
             shown,
         ),
         ResultColumn(
@@ -303,7 +303,7 @@ def overview_columns(measure: Measure) -> tuple[ResultColumn, ...]:
             percent,
             optional=True,
         ),
-        ResultColumn("best, %" if measure.is_share else "best", best_accuracy, shown),
+        ResultColumn("best, %" if measure.is_share else "best", best_score, shown),
         ResultColumn(
             "minus {baseline}", lambda row: mean_std(row.differences), difference_format(measure)
         ),
@@ -329,7 +329,7 @@ def accuracy_table(groups: list[Group]) -> Table:
             " Incomplete rounds were evaluated without all sites; none is the best round next to "
             "complete ones."
         )
-    if any(selected_accuracy(group) for group in groups):
+    if any(selected_score(group) for group in groups):
         note += f" The selected round has the {measure.superlative} validation {measure.name}."
     rows = compare_groups(groups, None)
     title = mark_small(f"Test {measure.name}", groups)
@@ -399,7 +399,7 @@ def cost_table(groups: list[Group]) -> Table:
 
 def overview_table(groups: list[Group], target: float | None) -> Table:
     """Return everything on one line per group, for a terminal."""
-    targets = target_accuracies(groups, target)
+    targets = target_scores(groups, target)
     measure = groups[0].measure
     shown = value_format(measure)
     texts = [f"{dataset} {with_unit(measure, shown(value))}" for dataset, value in targets.items()]
@@ -415,8 +415,8 @@ def overview_table(groups: list[Group], target: float | None) -> Table:
 
 
 def compare_groups(groups: list[Group], target: float | None) -> list[Row]:
-    """Return a row for each group, with its baseline and target accuracy."""
-    targets = target_accuracies(groups, target)
+    """Return a row for each group, with its baseline and target score."""
+    targets = target_scores(groups, target)
     comparisons = compare_with_baseline(groups)
     conclusions = {comparison.group.label: comparison.conclusion for comparison in comparisons}
     return [

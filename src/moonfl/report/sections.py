@@ -13,7 +13,7 @@ from ..measures import ACCURACY, RMSE
 from ..runs.schema import PartitionRecord
 from .comparisons import Comparison, compare_with_baseline, figure_groups
 from .confusion import confusion_matrix
-from .curves import accuracy_curves, describe_setting, drift_figure
+from .curves import describe_setting, drift_figure, score_curves
 from .description_tables import (
     choices_table,
     class_tables,
@@ -26,7 +26,7 @@ from .dot_charts import (
     class_chart,
     cost_chart,
     difference_chart,
-    final_accuracy_chart,
+    final_score_chart,
     party_chart,
     target_chart,
 )
@@ -35,7 +35,7 @@ from .groups import Group, by_dataset
 from .partition import describe_sizes, draw_heat_map
 from .rendering import Picture, render
 from .result_tables import accuracy_table, cost_table, difference_table, target_table
-from .statistics import target_accuracies
+from .statistics import target_scores
 from .tables import Table
 from .tsne import first_embedding, tsne_figure
 
@@ -88,8 +88,8 @@ def without_none(*tables: Table | None) -> list[Table]:
 
 def accuracy_section(groups: list[Group]) -> Section:
     """Return the section on test accuracy."""
-    pictures = draw_each("accuracy", figure_groups(groups), accuracy_curves)
-    pictures += draw_each("final", by_dataset(groups), final_accuracy_chart)
+    pictures = draw_each("accuracy", figure_groups(groups), score_curves)
+    pictures += draw_each("final", by_dataset(groups), final_score_chart)
     pictures += difference_pictures(groups)
     tables = without_none(accuracy_table(groups), difference_table(groups))
     return Section("accuracy", groups[0].measure.title, pictures=pictures, tables=tables)
@@ -113,7 +113,7 @@ def difference_pictures(groups: list[Group]) -> list[Picture]:
 
 def target_section(groups: list[Group], target: float | None) -> Section:
     """Return the section on rounds and bytes to a target accuracy."""
-    targets = target_accuracies(groups, target)
+    targets = target_scores(groups, target)
 
     def draw(name: str, part: list[Group]) -> Picture | None:
         return target_chart(name, part, targets[part[0].dataset])

@@ -1,21 +1,25 @@
 """Statistics of groups: mean and standard deviation over seeds, differences paired by seed, rounds
-and bytes to a target accuracy, and metrics per party and class."""
+and bytes to a target score, and metrics per party and class.
+
+A score is the value of a group's measure: accuracy, RMSE or mAP.
+"""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..measures import measure_of, value_of
-from ..runs.schema import RoundRecord
+from ..runs.schema import PartySum, RoundRecord
 from ..runs.stopping import absent_parties, best_round, evaluated, selected_round
 from .groups import Group
 from .tables import MeanStd
 
 Floats = NDArray[np.float64]
+SitesField = Literal["sites", "global_sites"]  # of RoundRecord
 NOT_REACHED = "not reached"
 
 
@@ -36,16 +40,16 @@ def mean_std_curves(values: Floats) -> tuple[Floats, Floats]:
     return mean, std
 
 
-def final_accuracies(group: Group) -> Floats:
-    """Return the test accuracy of the last round for each seed."""
+def final_scores(group: Group) -> Floats:
+    """Return the test score of the last round for each seed."""
     return np.array([values[-1] for values in group.metric(group.measure.key)])
 
 
-def final_accuracy(group: Group) -> MeanStd:
-    """Return mean and standard deviation over seeds of the last round's test accuracy."""
-    accuracy = mean_std(final_accuracies(group))
-    assert accuracy is not None
-    return accuracy
+def final_score(group: Group) -> MeanStd:
+    """Return mean and standard deviation over seeds of the last round's test score."""
+    score = mean_std(final_scores(group))
+    assert score is not None
+    return score
 
 
 def final_metric(group: Group, name: str) -> MeanStd | None:
@@ -58,41 +62,41 @@ def metric_per_round(group: Group, name: str) -> MeanStd | None:
     return mean_std(values.mean() for values in group.metric(name))
 
 
-def selected_accuracy(group: Group) -> MeanStd | None:
-    """Return the test accuracy of the rounds that are selected by validation accuracy."""
+def selected_score(group: Group) -> MeanStd | None:
+    """Return the test score of the rounds that are selected by validation score."""
     selected = [selected_round(records) for records in group.records()]
     return mean_std(value_of(record) for record in selected if record is not None)
 
 
 def best_rounds(group: Group) -> list[tuple[float, int]]:
-    """Return for each seed the highest test accuracy and the first round that has it."""
+    """Return for each seed the best test score and the first round that has it."""
     best = [best_round(records) for records in group.records()]
     return [(value_of(record), record.round) for record in best]
 
 
 def paired_differences(group: Group, base: Group) -> tuple[list[int], list[float]]:
-    """Return the seeds that both groups have, and the differences of their final accuracies."""
-    ours = dict(zip(group.seeds, final_accuracies(group), strict=True))
-    theirs = dict(zip(base.seeds, final_accuracies(base), strict=True))
+    """Return the seeds that both groups have, and the differences of their final scores."""
+    ours = dict(zip(group.seeds, final_scores(group), strict=True))
+    theirs = dict(zip(base.seeds, final_scores(base), strict=True))
     seeds = sorted(ours.keys() & theirs.keys())
     return seeds, [float(ours[seed] - theirs[seed]) for seed in seeds]
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The first round at which a run has the target accuracy, and the bytes sent until then."""
+    """The first round at which a run has the target score, and the bytes sent until then."""
 
     round: int
     bytes: float | None  # None if not recorded
 
 
 def reach_by_seed(group: Group, target: float) -> list[Reach | None]:
-    """Return for each seed when it reaches the target accuracy."""
+    """Return for each seed when it reaches the target score."""
     return [reach_target(records, target) for records in group.records()]
 
 
 def reach_target(records: Sequence[RoundRecord], target: float) -> Reach | None:
-    """Return when the target accuracy is first reached; None if it never is.
+    """Return when the target score is first reached; None if it never is.
 
     A round that was evaluated without some sites does not count.
     """
@@ -121,12 +125,12 @@ def rounds_and_bytes(hits: Sequence[Reach | None]) -> tuple[tuple[Any, ...], tup
     return rounds, sent
 
 
-def target_accuracies(groups: list[Group], target: float | None) -> dict[str, float]:
-    """Return the target accuracy of each dataset.
+def target_scores(groups: list[Group], target: float | None) -> dict[str, float]:
+    """Return the target score of each dataset.
 
-    Without a `target` it is the final accuracy of the baseline, of the longest group if there are
-    several; without one it is the lowest final accuracy. Rounds that were evaluated without all
-    sites do not count.
+    Without a `target` it is the final score of the baseline, of the longest group if there are
+    several; without one it is the worst final score. Rounds that were evaluated without all sites
+    do not count.
     """
     targets: dict[str, float] = {}
     for dataset in dict.fromkeys(group.dataset for group in groups):
@@ -136,23 +140,23 @@ def target_accuracies(groups: list[Group], target: float | None) -> dict[str, fl
             targets[dataset] = target
         elif base:
             longest = max(base, key=lambda group: group.length)
-            targets[dataset] = complete_accuracy(longest)
+            targets[dataset] = complete_score(longest)
         else:
-            targets[dataset] = members[0].measure.worst(map(complete_accuracy, members))
+            targets[dataset] = members[0].measure.worst(map(complete_score, members))
     return targets
 
 
-def complete_accuracy(group: Group) -> float:
-    """Return the mean over seeds of the accuracy in the last round that all sites evaluated.
+def complete_score(group: Group) -> float:
+    """Return the mean over seeds of the score in the last round that all sites evaluated.
 
     A run without such a round counts with its last one.
     """
-    accuracies = []
+    scores = []
     for run, records in zip(group.runs, group.records(), strict=True):
         absences = run.absences()
         complete = [record for record in evaluated(records) if record.round not in absences]
-        accuracies.append(value_of((complete or records)[-1]))
-    return float(np.mean(accuracies))
+        scores.append(value_of((complete or records)[-1]))
+    return float(np.mean(scores))
 
 
 def party_metric(group: Group, name: str) -> dict[int, float]:
@@ -166,11 +170,18 @@ def party_metric(group: Group, name: str) -> dict[int, float]:
     return mean_by_party(values)
 
 
-def held_out_accuracy(group: Group) -> dict[int, float]:
-    """Return for each party the accuracy of the last model on the samples it holds out."""
+def last_sites(group: Group, field: SitesField = "sites") -> list[Mapping[str, PartySum]]:
+    """Return for each seed the sums by party after the last round."""
+    return [getattr(records[-1], field) or {} for records in group.records()]
+
+
+def held_out_scores(group: Group, field: SitesField = "sites") -> dict[int, float]:
+    """Return for each party the score of the last model on the samples it holds out.
+
+    With "global_sites" it is the score of the global model where parties have their own.
+    """
     values: dict[int, list[float]] = {}
-    for records in group.records():
-        sites = records[-1].sites or {}
+    for sites in last_sites(group, field):
         for party, sums in sites.items():
             values.setdefault(int(party), []).append(group.measure.from_sums([sums]))
     return mean_by_party(values)

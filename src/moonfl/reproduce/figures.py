@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..experiment import Experiment
-from ..report.curves import accuracy_curves
+from ..report.curves import score_curves
 from ..report.groups import group_runs
 from ..report.rendering import Picture
 from ..report.setting_curves import score_by_setting
@@ -47,12 +47,12 @@ def by_round(stem: str, subtitle: str, entries: list[Entry], runs: Runs) -> Iter
         ]
         groups, _ = group_runs([run for exp in shown for run in runs[exp].values()])
         if len(scales) == 1:
-            yield accuracy_curves(stem, groups, subtitle)
+            yield score_curves(stem, groups, subtitle)
             continue
         text = f"{subtitle} · {parties} parties"
         if per_round < parties:
             text += f", {per_round} per round"
-        yield accuracy_curves(f"{stem}-{per_round}-of-{parties}-parties", groups, text)
+        yield score_curves(f"{stem}-{per_round}-of-{parties}-parties", groups, text)
 
 
 def scale(exp: Experiment) -> tuple[int, int]:
