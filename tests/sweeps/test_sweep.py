@@ -21,6 +21,7 @@ from moonfl.api.named_runs import run_name
 from moonfl.cli import main
 from moonfl.cli.experiments import select_experiment
 from moonfl.experiment import Experiment
+from moonfl.runs.directory import locked
 from moonfl.runs.schema import RoundRecord
 
 COMMON = ["digits-fedavg", "rounds=3", "epochs=1", "parties=3", "batch_size=16"]
@@ -252,6 +253,24 @@ def test_killed_trials_produce_the_same_table(trials: Path, tmp_path: Path) -> N
     assert main(TRIALS) == 0
     for name in ("sweep.md", "sweep.csv"):
         assert (Path("sweep") / name).read_text() == (trials / name).read_text()
+
+
+def test_a_second_sweep_over_trials_in_the_same_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "sweep"
+    out.mkdir()
+    with locked(out):
+        assert main([*TRIALS, "--out", str(out)]) == 2
+    assert "is in use by another process" in capsys.readouterr().err
+
+
+def test_the_database_of_trials_is_in_their_folder(tmp_path: Path) -> None:
+    out = tmp_path / "a?b #1 %20"
+    words = [*COMMON, "lr=0.01..0.1", "--trials", "1", "--out", str(out)]
+    assert main(["sweep", *words]) == 0
+    assert (out / "optuna.db").exists()
+    assert os.listdir(tmp_path) == [out.name]
 
 
 @pytest.fixture

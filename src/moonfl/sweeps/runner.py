@@ -7,6 +7,7 @@ from pathlib import Path
 from ..errors import InputError, notify
 from ..experiment import Experiment
 from ..report.tables import plain_text
+from ..runs.directory import locked
 from ..runs.index import SETTINGS
 from ..trackers.table import check_trackers
 from .execution import MakeOptions, execute, missing_runs, read_runs, side_by_side
@@ -60,7 +61,8 @@ def sweep(
     else:
         from .trials import run_trials
 
-        outcomes = run_trials(common, axes, make, options)
+        with locked(options.out):  # a second sweep would take its trials for those of a killed one
+            outcomes = run_trials(common, axes, make, options)
     report(outcomes, axes, options, output)
 
 

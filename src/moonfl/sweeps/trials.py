@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -93,7 +94,7 @@ def run_trials(
 def open_study(library: Any, out: Path, name: str) -> "optuna.Study":
     """Return the study of this sweep, from the database in its folder."""
     study: optuna.Study = library.create_study(
-        storage=f"sqlite:///{(out / STORAGE).resolve()}",
+        storage=f"sqlite:///{quote(str((out / STORAGE).resolve()))}",
         study_name=name,
         direction="maximize",
         load_if_exists=True,
