@@ -12,7 +12,14 @@ from moonfl.experiment import Experiment, override
 from moonfl.report.dot_charts import height
 from moonfl.report.rendering import Picture, render
 from moonfl.report.runs import Run
-from moonfl.report.style import figure_style, label_rows, marker_style, new_figure
+from moonfl.report.style import (
+    GRID,
+    figure_style,
+    label_rows,
+    legend,
+    marker_style,
+    new_figure,
+)
 from moonfl.report.tables import Table
 from moonfl.reproduce import tables
 from moonfl.reproduce.runner import run_name
@@ -122,27 +129,35 @@ def table(name: str, stored: dict[str, Run]) -> Table:
 
 
 def picture(stored: dict[str, Run]) -> Picture:
-    """Return a dot chart of the published accuracies and ours, by case and method."""
-    labels: list[str] = []
+    """Return a dot chart of the published accuracies and ours: one row per case."""
+    rows: list[str] = []
     dots: list[tuple[int, Entry, float]] = []
     for title, cases in COMPARISONS.values():
         shown, runs = finished(cases, stored)
         for case in dict.fromkeys(entry.column for entry in shown):
-            labels.append(f"{case}, {title.partition(',')[0]}")
             for entry in shown:
                 if entry.column == case:
-                    dots.append((len(labels), entry, 100 * tables.best_mean_std(entry, runs).mean))
-                    labels.append(entry.row)
+                    dots.append((len(rows), entry, 100 * tables.best_mean_std(entry, runs).mean))
+            rows.append(f"{case},\n{title.partition(',')[0]}")
     with figure_style():
-        figure, axes = new_figure("Accuracy by kind of skew", SUBTITLE, height(len(labels)))
-        styles = {row: k for k, row in enumerate(METHODS.values())}
-        for row, entry, accuracy in dots:
-            style = marker_style(styles[entry.row])
-            if entry.paper:
-                axes.plot(paper_number(entry), row, ls="", ms=6, fillstyle="none", **style)
-            axes.plot(accuracy, row, ls="", ms=6, **style)
-        label_rows(axes, labels)
+        figure, axes = new_figure("Accuracy by kind of skew", SUBTITLE, height(3 * len(rows)))
+        for number, method in enumerate(METHODS.values()):
+            offset = 0.15 * (number - (len(METHODS) - 1) / 2)
+            ours = [
+                (row + offset, entry, value) for row, entry, value in dots if entry.row == method
+            ]
+            style = marker_style(number)
+            published = [(row, paper_number(entry)) for row, entry, _ in ours if entry.paper]
+            for row, value in published:
+                axes.plot(value, row, ls="", ms=6, fillstyle="none", **style)
+            values = [value for _, _, value in ours]
+            axes.plot(values, [row for row, _, _ in ours], ls="", ms=6, label=method, **style)
+        for row in range(1, len(rows)):
+            axes.axhline(row - 0.5, color=GRID, linewidth=0.6)
+        label_rows(axes, rows)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel("test accuracy after the last round, %")
-        values = [f"{entry.row}, {entry.column}: {accuracy:.1f}" for _, entry, accuracy in dots]
-        alt = f"Dot chart of test accuracy in %. {'; '.join(values)}."
+        legend(figure, axes)
+        texts = [f"{entry.row}, {entry.column}: {accuracy:.1f}" for _, entry, accuracy in dots]
+        alt = f"Dot chart of test accuracy in %. {'; '.join(texts)}."
         return render("results-skews", figure, SUBTITLE, alt)
