@@ -1,6 +1,6 @@
 """Settings of local training: in experiments, methods, records, resumed runs and processes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pytest
@@ -282,4 +282,4 @@ def test_federate(tmp_path: Path) -> None:
 def test_every_setting_has_a_description(table: dict[str, type]) -> None:
     for cls in table.values():
         assert cls.__doc__
-        assert cls() == cls()
+        assert all(field.metadata["doc"] for field in fields(cls))

@@ -5,6 +5,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -211,20 +212,26 @@ def test_the_fixed_point_is_the_mean_of_the_optima() -> None:
 
 @dataclass(frozen=True)
 class Curious(FedAvg):
-    """FedAvg that reads every update."""
+    """FedAvg that remembers the updates of every round."""
+
+    rounds: ClassVar[list[list[Update]]] = []
 
     def finish_round(
         self, server: Server, updates: list[Update], parties: int, mean: Mean
     ) -> tuple[State, State]:
-        assert all(update is updates[0] for update in updates)
-        assert updates[0].num_samples == 1
-        assert updates[0].buffers == updates[0].metrics == {}
+        self.rounds.append(updates)
         return {}, {}
 
 
-def test_methods_see_only_the_noisy_mean() -> None:
+def test_methods_see_only_the_noisy_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Curious, "rounds", [])
     task = make_task(EXP)
     train(replace(EXP, algorithm=Curious()), task)
+    assert len(Curious.rounds) == EXP.rounds
+    for updates in Curious.rounds:
+        assert all(update is updates[0] for update in updates)
+        assert updates[0].num_samples == 1
+        assert updates[0].buffers == updates[0].metrics == {}
 
 
 @dataclass(frozen=True)
