@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 # Waiting OpenMP threads must not keep a core busy that another test process needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -26,6 +27,12 @@ threadpool_limits(1)  # scikit-learn and numpy; there is one test process per co
 def _few_points() -> None:
     """Skip the t-SNE, which takes longer than a small run. test_analysis.py tests it."""
     analysis.POINTS = 3
+
+
+@pytest.fixture
+def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a temporary folder the current one."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)

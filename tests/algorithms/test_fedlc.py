@@ -7,33 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from helpers.problems import make_party
+from helpers.problems import LABELS, loss_of, random_logits
 from moonfl.algorithms import FedLC
-from moonfl.types import Batch, Output
-
-Y = torch.tensor([0, 1, 0, 1])
-
-
-def random_logits() -> Tensor:
-    rng = torch.Generator().manual_seed(0)
-    return torch.randn(4, 3, generator=rng)
-
-
-def loss_of(algorithm: FedLC, logits: Tensor, counts: list[int]) -> Tensor:
-    """Return the local loss of a party with these class counts."""
-    term = algorithm.term(make_party(class_counts=torch.tensor(counts)))
-    assert term is not None
-    batch = Batch(logits, Y, torch.arange(4))
-    return F.cross_entropy(logits, Y) + term(Output(logits, logits), batch, {})
 
 
 def formula(logits: Tensor, counts: list[int], tau: float) -> float:
     """Compute -log(e^(f_y - tau n_y^(-1/4)) / sum_c e^(f_c - tau n_c^(-1/4)))."""
     total = 0.0
-    for row, y in zip(logits.tolist(), Y.tolist(), strict=True):
+    for row, y in zip(logits.tolist(), LABELS.tolist(), strict=True):
         calibrated = {c: row[c] - tau * n ** (-1 / 4) for c, n in enumerate(counts) if n > 0}
         total -= calibrated[y] - math.log(sum(math.exp(f) for f in calibrated.values()))
-    return total / len(Y)
+    return total / len(LABELS)
 
 
 @pytest.mark.parametrize("counts", [[81, 1, 16], [16, 2, 0]])
@@ -45,20 +29,20 @@ def test_the_formula(counts: list[int]) -> None:
 
 def test_the_loss_has_a_lower_bound() -> None:
     """Without the true class in the sum the loss would fall with the true logit forever."""
-    logits = 1000 * F.one_hot(Y, 3).float()
+    logits = 1000 * F.one_hot(LABELS, 3).float()
     assert float(loss_of(FedLC(), logits, [81, 1, 16])) == 0
 
 
 def test_equal_counts_have_no_effect() -> None:
     logits = random_logits()
     loss = loss_of(FedLC(tau=2.0), logits, [5, 5, 5])
-    assert float(loss) == pytest.approx(float(F.cross_entropy(logits, Y)), rel=1e-6)
+    assert float(loss) == pytest.approx(float(F.cross_entropy(logits, LABELS)), rel=1e-6)
 
 
 def test_a_rarer_class_gets_a_larger_margin() -> None:
     """The party must push the logit of a rare class further above the others."""
     logits = torch.zeros(4, 3)
-    rare_second = F.cross_entropy(logits, Y)
+    rare_second = F.cross_entropy(logits, LABELS)
     assert loss_of(FedLC(), logits, [1000, 1000, 10]) < rare_second
     assert loss_of(FedLC(), logits, [10, 10, 1000]) > rare_second
 

@@ -7,32 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from helpers.problems import make_party
+from helpers.problems import LABELS, loss_of, random_logits
 from moonfl.algorithms import FedRS
-from moonfl.types import Batch, Output
-
-Y = torch.tensor([0, 1, 0, 1])
-
-
-def random_logits() -> Tensor:
-    rng = torch.Generator().manual_seed(0)
-    return torch.randn(4, 3, generator=rng)
-
-
-def loss_of(algorithm: FedRS, logits: Tensor, counts: list[int]) -> Tensor:
-    """Return the local loss of a party with these class counts."""
-    term = algorithm.term(make_party(class_counts=torch.tensor(counts)))
-    batch = Batch(logits, Y, torch.arange(4))
-    return F.cross_entropy(logits, Y) + term(Output(logits, logits), batch, {})
 
 
 def formula(logits: Tensor, scales: list[float]) -> float:
     """Compute -log(e^(a_y f_y) / sum_c e^(a_c f_c))."""
     total = 0.0
-    for row, y in zip(logits.tolist(), Y.tolist(), strict=True):
+    for row, y in zip(logits.tolist(), LABELS.tolist(), strict=True):
         scaled = [a * f for a, f in zip(scales, row, strict=True)]
         total -= scaled[y] - math.log(sum(math.exp(f) for f in scaled))
-    return total / len(Y)
+    return total / len(LABELS)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
@@ -44,7 +29,7 @@ def test_the_formula(alpha: float) -> None:
 
 def test_a_party_with_all_classes_has_the_supervised_loss() -> None:
     logits = random_logits()
-    assert loss_of(FedRS(alpha=0.1), logits, [7, 2, 1]).equal(F.cross_entropy(logits, Y))
+    assert loss_of(FedRS(alpha=0.1), logits, [7, 2, 1]).equal(F.cross_entropy(logits, LABELS))
 
 
 def test_alpha_restricts_the_gradient_of_missing_classes() -> None:

@@ -26,11 +26,7 @@ from moonfl.runs.progress import Progress
 from moonfl.runs.schema import RoundRecord
 
 QUICK = ["--workers=1", "rounds=2", "epochs=1", "parties=4", "batch_size=64"]
-
-
-@pytest.fixture(autouse=True)
-def _temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("temporary_folder")
 
 
 def rounds(directory: Path) -> list[dict]:

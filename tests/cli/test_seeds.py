@@ -16,11 +16,7 @@ from moonfl.runs.schema import RoundRecord
 
 CHANGES = ["rounds=2", "epochs=1", "parties=4", "batch_size=64"]
 WORDS = ["run", "digits-fedavg", *CHANGES, "--workers=1", "--out", "study"]
-
-
-@pytest.fixture(autouse=True)
-def _temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("temporary_folder")
 
 
 def experiment(seed: int) -> Experiment:

@@ -30,6 +30,7 @@ from moonfl.task import Task
 from moonfl.types import Batch, Output, Party, Server
 
 AS_STORED = Preparation(mean=(0.0,), std=(1.0,), scale=1.0)
+LABELS = torch.tensor([0, 1, 0, 1])
 TINY = Experiment(parties=4, rounds=3, epochs=2, batch_size=32, out_dim=16)
 
 
@@ -151,6 +152,20 @@ def make_party(**changes: Any) -> Party:
         "outputs": lambda params: iter([]),
     }
     return Party(**{**fields, **changes})
+
+
+def random_logits() -> Tensor:
+    """Return logits of as many samples as LABELS, for three classes."""
+    rng = torch.Generator().manual_seed(0)
+    return torch.randn(len(LABELS), 3, generator=rng)
+
+
+def loss_of(algorithm: Algorithm, logits: Tensor, counts: list[int]) -> Tensor:
+    """Return the local loss, for LABELS, of a party with these class counts."""
+    term = algorithm.term(make_party(class_counts=torch.tensor(counts)))
+    assert term is not None
+    batch = Batch(logits, LABELS, torch.arange(len(LABELS)))
+    return F.cross_entropy(logits, LABELS) + term(Output(logits, logits), batch, {})
 
 
 def write_cifar10(data_dir: Path, per_file: int = 20) -> None:

@@ -33,11 +33,7 @@ TRIALS = ["sweep", *COMMON, "lr=log:0.001..0.3", "momentum=0,0.5,0.9", "--trials
 TRIALS += ["--workers", "1"]
 RESULTS = ("sweep.md", "sweep.csv", "sweep.svg", "sweep.png")
 SCORE = "validation accuracy, %"
-
-
-@pytest.fixture(autouse=True)
-def _temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("temporary_folder")
 
 
 def experiment(*changes: str, seed: int = 0) -> Experiment:
