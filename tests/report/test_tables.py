@@ -133,6 +133,8 @@ def test_significant_digits() -> None:
     assert significant_digits(0.012345) == "0.0123"
     assert significant_digits(12345.6) == "12,346"
     assert significant_digits(0) == "0"
+    assert significant_digits(1.2345e-9) == "1.23e-09"
+    assert significant_digits(0.00012345) == "0.000123"
     assert significant_digits(1.23456, like=100) == "1"
     assert points(-0.0001) == "+0.0"
 

@@ -267,7 +267,9 @@ def significant_digits(value: float, like: float | None = None) -> str:
     magnitude = abs(value if like is None else like)
     if magnitude >= 99.95 or magnitude == 0:
         return f"{value:,.0f}"
-    decimals = min(6, 2 - math.floor(math.log10(magnitude)))
+    if magnitude < 1e-4:
+        return f"{value:.2e}"
+    decimals = 2 - math.floor(math.log10(magnitude))
     return f"{value:,.{decimals}f}"
 
 
