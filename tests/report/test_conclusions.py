@@ -399,8 +399,21 @@ def test_runs_on_different_data_are_different_groups(tmp_path: Path) -> None:
         for method in ("FedAvg", "MOON mu=5")
         for name in ("easy", "hard")
     }
-    assert sum("other data or another partition" in note for note in notes) == 2
+    assert sum("other data, another partition or another model" in note for note in notes) == 2
     assert set(verdicts(tmp_path).values()) == {"better"}
+
+
+def test_models_of_different_size_are_different_groups(tmp_path: Path) -> None:
+    """Models that are passed to moonfl.federate have no name."""
+    for number, size in enumerate((100, 100, 200)):
+        (run,) = make_runs(tmp_path / str(number), "fedavg", [0.6])
+        change = {"parties": [{"party": 0, "bytes_down": size}]}
+        records = [json.loads(line) | change for line in (run / "rounds.jsonl").open()]
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (run / "rounds.jsonl").write_text(text)
+    groups, notes = group_runs(load_runs([tmp_path])[0])
+    assert len(groups) == 2
+    assert sum("repeats" in note for note in notes) == 1
 
 
 def test_other_data_under_the_same_settings_give_no_verdict(tmp_path: Path) -> None:

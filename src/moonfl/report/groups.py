@@ -199,7 +199,7 @@ def group_runs(runs: list[Run], baseline: str | None = None) -> tuple[list[Group
 
 
 def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
-    """Return the runs that share settings and data, by seed, and notes on the others.
+    """Return the runs that share settings, data and model, by seed, and notes on the others.
 
     Of runs with equal settings and seed, the one with most rounds counts.
     """
@@ -208,13 +208,13 @@ def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
     for run in sorted(runs, key=lambda run: -len(run.rounds)):
         key = repr(sorted((k, v) for k, v in run.settings.items() if k not in IGNORED))
         candidates = by_settings.setdefault(key, [])
-        by_seed = find_same_data(run, candidates)
+        by_seed = find_same_problem(run, candidates)
         if by_seed is None:
             if candidates:
                 first = next(iter(candidates[0].values()))
                 notes.append(
-                    f"{run.path} has the settings of {first.path} and other data or another "
-                    "partition, so they are different groups."
+                    f"{run.path} has the settings of {first.path}, but other data, another "
+                    "partition or another model, so they are different groups."
                 )
             by_seed = {}
             candidates.append(by_seed)
@@ -226,12 +226,25 @@ def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
     return [by_seed for candidates in by_settings.values() for by_seed in candidates], notes
 
 
-def find_same_data(run: Run, candidates: list[dict[int, Run]]) -> dict[int, Run] | None:
-    """Return the first of these runs by seed that have the data of a run."""
+def find_same_problem(run: Run, candidates: list[dict[int, Run]]) -> dict[int, Run] | None:
+    """Return the first of these runs by seed that have the data and the model of a run."""
     for by_seed in candidates:
-        if all(same_data(run, other) for other in by_seed.values()):
+        others = by_seed.values()
+        if all(same_data(run, other) and same_model(run, other) for other in others):
             return by_seed
     return None
+
+
+def same_model(run: Run, other: Run) -> bool:
+    """Return False if models of different size were sent, as of two models without a name."""
+    sizes = {model_bytes(run), model_bytes(other)} - {None}
+    return len(sizes) <= 1
+
+
+def model_bytes(run: Run) -> float | None:
+    """Return the bytes that were sent to a party in the first round; None if unknown."""
+    parties = run.rounds[0].parties if run.rounds else None
+    return parties[0].bytes_down if parties else None
 
 
 def same_data(run: Run, other: Run) -> bool:
