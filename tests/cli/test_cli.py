@@ -143,6 +143,22 @@ def test_an_existing_run_is_kept_unless_forced(
         (["run", "digits-fedavg", "mu=1"], "mu belongs to algorithm=moon or fedprox"),
         (["run", "server.momentum=0.9"], "server.momentum belongs to server=momentum"),
         (["run", "nothere.toml"], "nothere.toml cannot be read"),
+        (
+            ["run", "data_dir=patients.csv"],
+            "dataset=digits reads no files, got data_dir=patients.csv; set dataset=csv",
+        ),
+        (
+            ["run", "digits-moon", "data_dir=/nope"],
+            "got data_dir=/nope; set dataset=csv, npz, folder or hub, or remove data_dir",
+        ),
+        (["run", "dataset=digits", "data_dir=x.npz"], "got data_dir=x.npz; set dataset=npz"),
+        (["run", "dataset=csv"], "dataset=csv needs the location of the data; set data_dir=FILE"),
+        (["partition", "dataset=npz"], "set data_dir=FILE.npz"),
+        (
+            ["run", "my patients.csv"],
+            "is not a preset or a TOML file; for the data of a run write dataset=csv "
+            "'data_dir=my patients.csv'",
+        ),
         (["run", "cifar10-moon"], "moonfl data get cifar10"),
         (
             ["run", "parties=1000"],
@@ -223,6 +239,18 @@ def test_invalid_files_are_one_line_and_status_2(
     assert main(["run", "odd.toml"]) == 2
     assert "Traceback" not in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_file_that_lacks_the_dataset_of_its_data_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.toml").write_text("data_dir = 'patients.csv'\nrounds = 1\n")
+    assert main(["run", "mine.toml"]) == 2
+    assert "got data_dir=patients.csv; set dataset=csv" in capsys.readouterr().err
+    # A stored run on digits may have any location: it is not read.
+    stored = "dataset = 'digits'\ndata_dir = 'elsewhere'\nrounds = 1\nepochs = 1\nparties = 3\n"
+    (tmp_path / "stored.toml").write_text(stored)
+    assert main(["run", "stored.toml", "--workers=1"]) == 0, capsys.readouterr().err
 
 
 def test_a_partition_that_had_to_be_filled_up_is_announced(

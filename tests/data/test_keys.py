@@ -182,7 +182,7 @@ def test_wrong_use_gives_one_line_that_names_the_key(
     if HUB_NAME in words:
         write_cached(tmp_path)
     arguments = ["rounds=1", *words.format(tmp_path).split()]
-    if "data_dir=" not in words:
+    if "dataset=" in words and "data_dir=" not in words:
         arguments.append(f"data_dir={tmp_path}")
     capsys.readouterr()
     assert main(["run", *arguments, "--out", str(tmp_path / "run")]) == 2

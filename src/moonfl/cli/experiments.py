@@ -6,6 +6,7 @@ from pathlib import Path
 from .. import presets, settings
 from ..components import component_name, parts_of, short_name
 from ..data.descriptions import describe_data
+from ..data.locations import directory
 from ..errors import InputError, notify, quoted, unknown
 from ..experiment import Experiment, from_toml, override, read_toml, to_dict
 from ..optimizers import SGD
@@ -26,10 +27,42 @@ def select_experiment(words: list[str], trust: bool) -> tuple[str, Experiment]:
     sets_dataset = any(change.startswith("dataset=") for change in changes)
     if not names and sets_dataset:  # what suits the digits need not suit other data
         exp = override(Experiment(), changes)
+        check_reads_files(exp)
         return f"{exp.dataset}-{short_name(exp.algorithm)}", exp
     name = names[0] if names else presets.DEFAULT
     exp = override(read_experiment(name, trust), changes)
+    if any(change.startswith("data_dir=") for change in changes) or lacks_dataset(name):
+        check_reads_files(exp)
     return Path(name).stem, exp
+
+
+def lacks_dataset(name: str) -> bool:
+    """Return True for a TOML file that does not set the dataset."""
+    return name.endswith(".toml") and "dataset" not in read_toml(Path(name))
+
+
+def check_reads_files(exp: Experiment) -> None:
+    """Refuse the location of data that are not read because another dataset was not set.
+
+    Only for what the user writes now: stored runs on digits may have any location.
+    """
+    if exp.dataset != "digits" or exp.data_dir == Experiment.data_dir:
+        return
+    path = directory(exp.data_dir)
+    dataset = dataset_of(path) if path.exists() or path.suffix else "csv, npz, folder or hub"
+    raise InputError(
+        f"dataset=digits reads no files, got data_dir={exp.data_dir}; set dataset={dataset}, or "
+        "remove data_dir"
+    )
+
+
+def dataset_of(path: Path) -> str:
+    """Return the dataset that reads a file or folder."""
+    if path.suffix.lower() == ".npz":
+        return "npz"
+    if path.is_dir() and not (path / "train.csv").exists():
+        return "folder"
+    return "csv"
 
 
 def check_spaces(words: list[str]) -> None:
@@ -61,6 +94,12 @@ def read_experiment(name: str, trust: bool) -> Experiment:
     if name.endswith(".toml"):
         notify_renamed(Path(name))
         return from_toml(Path(name), trust=trust)
+    path = Path(name)
+    if path.suffix.lower() in (".csv", ".npz"):
+        raise InputError(
+            f"{name} is not a preset or a TOML file; for the data of a run write "
+            f"dataset={dataset_of(path)} {quoted(f'data_dir={name}')}"
+        )
     raise unknown("preset", name, presets.PRESETS)
 
 

@@ -33,6 +33,13 @@ from ..personal import share_test_set
 from ..runs.schema import EncodingRecord
 from ..runs.schema import encode as encode_record
 
+USER_FILES = {  # datasets of the user, and how their location is set
+    "csv": "data_dir=FILE.csv",
+    "npz": "data_dir=FILE.npz",
+    "folder": "data_dir=FOLDER",
+    "hub": "data_dir=FOLDER, or the NAME of a dataset on the Hugging Face hub",
+}
+
 
 @dataclass(frozen=True)
 class FederatedData:
@@ -55,7 +62,12 @@ class FederatedData:
 
 def read(exp: Experiment) -> Dataset:
     """Read the dataset of an experiment."""
-    return load(exp.dataset, directory(exp.data_dir), exp.reading)
+    path = directory(exp.data_dir)
+    if exp.dataset in USER_FILES and exp.data_dir == Experiment.data_dir and not path.exists():
+        raise InputError(
+            f"dataset={exp.dataset} needs the location of the data; set {USER_FILES[exp.dataset]}"
+        )
+    return load(exp.dataset, path, exp.reading)
 
 
 def make_partition(exp: Experiment, data: Dataset) -> Partition:

@@ -11,7 +11,7 @@ from ...data.locations import directory
 from ...errors import InputError, RunError, displayed, quoted
 from ...experiment import Experiment
 from ...task import make_partition, split
-from ..experiments import select_experiment
+from ..experiments import dataset_of, select_experiment
 
 
 def check(args: argparse.Namespace) -> None:
@@ -28,15 +28,6 @@ def check(args: argparse.Namespace) -> None:
         raise RunError(f"{errors} errors prevent a run, {len(findings) - errors} warnings")
     command = " ".join(quoted(word) for word in words)
     print(f"no errors, {len(findings)} warnings; train with: moonfl run {command}")
-
-
-def dataset_of(path: Path) -> str:
-    """Return the dataset that reads a file or folder."""
-    if path.suffix.lower() == ".npz":
-        return "npz"
-    if path.is_dir() and not (path / "train.csv").exists():
-        return "folder"
-    return "csv"
 
 
 def find_problems(exp: Experiment) -> list[Finding]:

@@ -7,8 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.base import Dataset
-from ...data.datasets import load
-from ...data.locations import directory
 from ...data.partition import Partition
 from ...data.targets import CLASSIFICATION, REGRESSION
 from ...objectives import OBJECTIVES
@@ -19,7 +17,7 @@ from ...report.partition import (
     partition_table,
     target_table,
 )
-from ...task import make_partition
+from ...task import make_partition, read
 from ..experiments import describe_partition, select_experiment
 
 
@@ -28,7 +26,7 @@ def partition(args: argparse.Namespace) -> None:
     _, exp = select_experiment(args.words, args.trust)
     out = Path(args.out)
     check_image_format(out)
-    dataset = load(exp.dataset, directory(exp.data_dir), exp.reading)
+    dataset = read(exp)
     partition = make_partition(exp, dataset)
     text, counts, columns = count_samples(exp.task, dataset, partition)
     title = f"{exp.dataset}: {describe_partition(exp)}"
