@@ -103,6 +103,35 @@ def test_invalid_overrides_get_a_clear_message(change: str, message: str) -> Non
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            "partition=labels beta=0.1",
+            "beta=0.1 has no effect with partition=labels; remove beta, or use "
+            "partition=dirichlet, dirichlet-balanced or quantity",
+        ),
+        ("partition=shards beta=0.1", "beta=0.1 has no effect with partition=shards"),
+        ("partition=iid beta=0.1", "beta=0.1 has no effect with partition=iid"),
+        ("partition=iid min_samples=9999", "min_samples=9999 has no effect with partition=iid"),
+        ("head=false out_dim=16", "out_dim=16 has no effect with head=false; remove out_dim"),
+    ],
+)
+def test_settings_without_an_effect_are_refused(changes: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        override(Experiment(), changes.split())
+    assert message in str(error.value)
+
+
+def test_settings_without_an_effect_are_read_from_a_file(tmp_path: Path) -> None:
+    """Runs that were stored before the check stay readable."""
+    stored = Experiment(partition="iid", beta=0.1, min_samples=50, head=False, out_dim=16)
+    path = tmp_path / "experiment.toml"
+    path.write_text(to_toml(stored))
+    assert from_toml(path) == stored
+    assert override(stored, ["rounds=3", "beta=0.5"]).beta == 0.5
+
+
 def test_a_key_that_is_set_twice_is_refused() -> None:
     with pytest.raises(InputError, match=r"mu is set twice, by mu and algorithm\.mu; remove one"):
         override(Experiment(), ["mu=1", "algorithm.mu=2"])

@@ -1,6 +1,7 @@
 """Checks of an Experiment: combinations of settings that make no sense are refused."""
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ..aggregation import AGGREGATIONS
@@ -35,6 +36,35 @@ PARTITION_SETTINGS = {  # settings of one kind of partition
     "classes_per_party": "labels",
     "shards_per_party": "shards",
 }
+UNUSED_BY_PARTITION = {  # settings, the partitions that ignore them, and those that do not
+    "beta": (
+        ("labels", "shards", "iid", "column"),
+        "partition=dirichlet, dirichlet-balanced or quantity",
+    ),
+    "min_samples": (("iid", "column"), "another partition, such as partition=dirichlet"),
+}
+
+
+def check_effects(exp: "Experiment", keys: Collection[str]) -> None:
+    """Refuse settings among `keys`, which the user has just written, that have no effect.
+
+    Experiments that were stored before this check may have them.
+    """
+    for key, (partitions, alternative) in UNUSED_BY_PARTITION.items():
+        if key in keys and is_changed(exp, key) and exp.partition in partitions:
+            raise InputError(
+                f"{key}={getattr(exp, key)} has no effect with partition={exp.partition}; "
+                f"remove {key}, or use {alternative}"
+            )
+    if "out_dim" in keys and is_changed(exp, "out_dim") and not exp.head:
+        raise InputError(
+            f"out_dim={exp.out_dim} has no effect with head=false; remove out_dim, or use head=true"
+        )
+
+
+def is_changed(exp: "Experiment", key: str) -> bool:
+    """Return True if a setting differs from its default."""
+    return bool(getattr(exp, key) != getattr(type(exp), key))
 
 
 def check_combinations(exp: "Experiment") -> None:
@@ -98,7 +128,7 @@ def check_training(exp: "Experiment") -> None:
             "nesterov=true needs optimizer=sgd and momentum > 0, "
             f"got optimizer={optimizer} and momentum={exp.momentum:g}"
         )
-    if not exp.optimizer.uses_momentum and exp.momentum != type(exp).momentum:
+    if not exp.optimizer.uses_momentum and is_changed(exp, "momentum"):
         raise InputError(
             f"momentum={exp.momentum:g} has no effect with optimizer={optimizer}; remove "
             "momentum (Adam's is optimizer.beta1), or use optimizer=sgd"
@@ -175,8 +205,7 @@ def check_data(exp: "Experiment") -> None:
     check_shift(exp)
     check_table(exp)
     for key, datasets in READER_SETTINGS.items():
-        is_set = getattr(exp, key) != getattr(type(exp), key)
-        if is_set and exp.dataset not in (*datasets, "sites"):
+        if is_changed(exp, key) and exp.dataset not in (*datasets, "sites"):
             raise InputError(
                 f"{key} belongs to dataset={' or '.join(datasets)}, not to dataset={exp.dataset}"
             )
@@ -185,7 +214,7 @@ def check_data(exp: "Experiment") -> None:
 def check_table(exp: "Experiment") -> None:
     """Refuse settings of the encoding of tables that make no sense."""
     for key in ("categorical", "min_category"):
-        if getattr(exp, key) != getattr(type(exp), key) and exp.encode == "refuse":
+        if is_changed(exp, key) and exp.encode == "refuse":
             raise InputError(f"{key} belongs to encode=onehot; set both, or remove {key}")
 
 

@@ -6,6 +6,7 @@ from .. import settings
 from ..components import COMPONENTS, component_to_table, owners_of, setting_paths, with_name
 from ..errors import InputError, notify, unknown
 from ..settings import RENAMED
+from .checks import check_effects
 from .experiment import Experiment
 from .files import from_dict, to_dict
 
@@ -41,7 +42,9 @@ def override(exp: Experiment, changes: list[str]) -> Experiment:
         for inner in tables:
             table = table.setdefault(inner, {})
         table[name] = text
-    return from_dict(values)
+    result = from_dict(values)
+    check_effects(result, [path[0] for path in changed if len(path) == 1])
+    return result
 
 
 def parse_changes(changes: list[str]) -> dict[str, str]:
