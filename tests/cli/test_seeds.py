@@ -117,3 +117,20 @@ def test_other_data_under_the_same_settings_are_refused(
     assert main([*words, "data_dir=a.csv"]) == 0, capsys.readouterr().err
     assert main([*words, "data_dir=b.csv"]) == 2
     assert "the data of csv have changed" in capsys.readouterr().err
+
+
+def test_the_privacy_of_several_seeds_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each run has its guarantee; whoever sees both models has the sum."""
+    pytest.importorskip("dp_accounting")
+    private = ["dp=server", "dp.noise=1", "clip=0.5", "rounds=1", "epochs=1", "parties=4"]
+    words = ["run", "digits-fedavg", *private, "--workers=1", "--out", "study", "--seeds", "2"]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    exp = override(PRESETS["digits-fedavg"].experiment, private)
+    guarantee = exp.dp.guarantee(1.0, 1)
+    assert f"after round 1: {guarantee} for the model of each run" in lines[-3]
+    total = replace(guarantee, epsilon=2 * guarantee.epsilon, delta=2e-5)
+    assert f"whoever sees all 2 models has at most {total}" in lines[-2]
+    assert lines[-1] == exp.dp.caution()
+    assert main([*words, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 2

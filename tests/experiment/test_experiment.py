@@ -123,6 +123,13 @@ def test_settings_without_an_effect_are_refused(changes: str, message: str) -> N
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("fault", ["aggregation=median", "algorithm=feddyn"])
+def test_differential_privacy_names_only_the_setting_that_it_excludes(fault: str) -> None:
+    with pytest.raises(InputError, match=f"it cannot be combined with {fault}: use ") as error:
+        override(Experiment(), ["clip=0.5", "dp=server", "dp.noise=1", fault])
+    assert " and " not in str(error.value)
+
+
 def test_settings_without_an_effect_are_read_from_a_file(tmp_path: Path) -> None:
     """Runs that were stored before the check stay readable."""
     stored = Experiment(partition="iid", beta=0.1, min_samples=50, head=False, out_dim=16)

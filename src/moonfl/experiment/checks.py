@@ -271,11 +271,15 @@ def check_privacy(exp: "Experiment") -> None:
         raise InputError(f"{key} needs clip=NORM, the largest norm of a party's update")
     if not exp.algorithm.federated:
         raise InputError(f"{key}: {algorithm} aggregates nothing; remove dp")
-    if exp.aggregation != "mean" or replaces_aggregation(exp.algorithm):
+    noisy_mean = f"{key} replaces the aggregation by a noisy mean; it cannot be combined with"
+    if exp.aggregation != "mean":
         raise InputError(
-            f"{key} replaces the aggregation by a noisy mean; it cannot be combined with "
-            f"aggregation={exp.aggregation} and {algorithm}: use aggregation=mean and a method "
-            "that leaves the aggregation unchanged"
+            f"{noisy_mean} aggregation={exp.aggregation}: use aggregation=mean, or remove dp"
+        )
+    if replaces_aggregation(exp.algorithm):
+        raise InputError(
+            f"{noisy_mean} {algorithm}: use a method that leaves the aggregation unchanged, such "
+            "as algorithm=moon"
         )
     if exp.validation is not None:
         raise InputError(

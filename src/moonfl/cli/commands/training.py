@@ -116,11 +116,36 @@ def run_seeds(exp: Experiment, task: Task, args: argparse.Namespace) -> None:
     if runs:
         values = seeds_summary(runs, diverged)
         print(json.dumps(values) if args.json else summarise_seeds(runs))
+        if exp.dp.is_private and not args.json:
+            print(summarise_privacy(exp, runs))
     if diverged:
         raise RunError(
             f"{len(diverged)} of {args.seeds} runs diverged, with seed "
             f"{', '.join(map(str, diverged))}; the mean does not include them"
         )
+
+
+def summarise_privacy(exp: Experiment, runs: list[Run]) -> str:
+    """Describe the guarantee of each of several runs on the same data, and what voids it."""
+    rounds = max(len(run.rounds) for run in runs)
+    guarantee = exp.dp.guarantee(exp.sample_fraction, rounds)
+    lines = [
+        f"privacy of one party with all its samples after round {rounds}: {guarantee} for the "
+        "model of each run; it does not hold for the records in the run directories"
+    ]
+    number = len(runs)
+    if number > 1:
+        total = replace(
+            guarantee, epsilon=number * guarantee.epsilon, delta=number * guarantee.delta
+        )
+        lines.append(
+            "epsilons and deltas of models of the same data add up: whoever sees all "
+            f"{number} models has at most {total}"
+        )
+    caution = exp.dp.caution()
+    if caution:
+        lines.append(caution)
+    return "\n".join(lines)
 
 
 def run_seed(exp: Experiment, task: Task, folder: Path, args: argparse.Namespace) -> Run | None:
