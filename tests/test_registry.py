@@ -246,10 +246,10 @@ def test_settings_of_a_custom_method_are_checked(
     ("words", "message"),
     [
         (["rnu"], "unknown command 'rnu'; did you mean run"),
-        (["run", "--jsn"], "unknown word for moonfl run '--jsn'; did you mean --json"),
+        (["run", "--jsn"], "unknown argument of moonfl run '--jsn'; did you mean --json"),
         (
             ["run", "--out", "x", "rounds=3", "--jsn"],
-            "unknown word for moonfl run '--jsn'; did you mean --json",
+            "unknown argument of moonfl run '--jsn'; did you mean --json",
         ),
         (
             ["run", "--rounds", "3"],

@@ -130,12 +130,15 @@ def test_an_existing_run_is_kept_unless_forced(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["run", "digits-mon"], "? `moonfl list` shows all\n"),
         (["run", "digits-mon"], "unknown preset 'digits-mon'; did you mean digits-moon"),
         (
             ["run", "digits-moon", "digits-fedavg"],
             "one preset or file is allowed, got 2: digits-moon digits-fedavg",
         ),
-        (["run", "roundz=3"], "did you mean rounds"),
+        (["run", "roundz=3"], "did you mean rounds? `moonfl run --help` lists the keys\n"),
+        (["check", "patients.csv", "outcome"], "got outcome; if it is a column, write label=outco"),
+        (["check", "patients.csv", "label=", "x"], "space next to the = of label; write label=x"),
         (["run", "rounds", "=", "3"], "space next to the = of rounds; write rounds=3 without"),
         (["run", "rounds=", "3"], "space next to the = of rounds; write rounds=3 without"),
         (["run", "digits-moon", "rounds", "=3", "lr=1"], "write rounds=3 without spaces"),
@@ -211,6 +214,32 @@ def test_wrong_words_are_status_2(words: list[str], capsys: pytest.CaptureFixtur
         main(words)
     assert stop.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "workers=2"], "workers is not a setting, got workers=2; --workers 2 is an option"),
+        (["run", "--json", "out=my run"], "--out 'my run' is an option"),
+        (["run", "state_memory=2G"], "--state-memory 2G is an option"),
+        (["sweep", "jobs="], "--jobs VALUE is an option"),
+        (["run", "force=true"], "force is not a setting, got force=true; --force is an option"),
+        (
+            ["resume", "runs/first", "rounds=5"],
+            "moonfl resume takes no settings, got rounds=5; to change them start another run: "
+            "moonfl run DIR/experiment.toml key=value --out NEW",
+        ),
+        (["list", "x=3"], "moonfl list takes no settings, got x=3"),
+        (["list", "y"], "unknown argument of moonfl list 'y'"),
+    ],
+)
+def test_settings_and_options_are_not_mixed_up(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

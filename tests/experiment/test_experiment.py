@@ -61,6 +61,8 @@ def test_another_algorithm_has_its_own_defaults() -> None:
     [
         ("roundz=3", "unknown key 'roundz'; did you mean rounds"),
         ("mo=3", "unknown key 'mo'"),
+        ("negativs=3", "did you mean negatives? `moonfl run --help` lists the keys"),
+        ("moon.muu=3", "did you mean moon.mu"),
         (
             "alpha=1",
             "alpha belongs to algorithm=feddyn or fedrs or perfedavg, and this experiment has",

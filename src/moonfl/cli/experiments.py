@@ -7,8 +7,8 @@ from .. import presets, settings
 from ..components import component_name, parts_of, short_name
 from ..data.descriptions import describe_data
 from ..data.locations import directory
-from ..errors import InputError, notify, quoted, unknown
-from ..experiment import Experiment, from_toml, override, read_toml, to_dict
+from ..errors import InputError, notify, quoted
+from ..experiment import Experiment, from_toml, override, read_toml, to_dict, unknown_name
 from ..optimizers import SGD
 
 
@@ -100,7 +100,7 @@ def read_experiment(name: str, trust: bool) -> Experiment:
             f"{name} is not a preset or a TOML file; for the data of a run write "
             f"dataset={dataset_of(path)} {quoted(f'data_dir={name}')}"
         )
-    raise unknown("preset", name, presets.PRESETS)
+    raise unknown_name("preset", name, presets.PRESETS, "`moonfl list` shows all")
 
 
 def notify_renamed(path: Path) -> None:

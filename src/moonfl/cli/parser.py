@@ -17,6 +17,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser with suggestions for unknown names, and optionally a list of all keys."""
 
     lists_keys = False  # if True, --help ends with every key of an experiment
+    instead_of_settings = ""  # what to do instead, the end of the message that refuses settings
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -33,6 +34,10 @@ class Parser(argparse.ArgumentParser):
     def options(self) -> list[str]:
         """Return the names of the options, such as --out."""
         return list(self._option_string_actions)
+
+    def takes_value(self, option: str) -> bool:
+        """Return True if a value follows the option."""
+        return self._option_string_actions[option].nargs != 0
 
 
 class Commands:
@@ -62,21 +67,40 @@ def parse(argv: list[str]) -> argparse.Namespace:
             _refuse(args.parser, word, argv)
     if takes_words:
         args.words += rest  # key=value words after an option
+        for word in args.words:
+            _refuse_option(args.parser, word)
     if getattr(args, "out", None) == "":
         args.parser.error("--out must be a path, got ''")
     return args
 
 
 def _refuse(parser: Parser, word: str, argv: list[str]) -> NoReturn:
-    """Exit with a message about an unknown word of the command line."""
+    """Exit with a message about an unknown argument of the command line."""
     option, equals, value = word.partition("=")
     key = option.lstrip("-").replace("-", "_")
-    is_key = any(entry.name == key for entry in read().keys)
-    if option.startswith("-") and parser.lists_keys and is_key:
+    is_option = option.startswith("-")
+    if is_option and parser.lists_keys and _is_key(key):
         if not equals:
             value = _next_word(argv, word)
         parser.error(f"{option} is not an option; settings have no dashes: write {key}={value}")
-    parser.error(str(unknown(f"word for {parser.prog}", option, parser.options())))
+    if equals and not is_option:
+        parser.error(f"{parser.prog} takes no settings, got {word}{parser.instead_of_settings}")
+    parser.error(str(unknown(f"argument of {parser.prog}", option, parser.options())))
+
+
+def _refuse_option(parser: Parser, word: str) -> None:
+    """Exit with a message if a word is an option that is written like a setting."""
+    key, equals, value = word.partition("=")
+    option = f"--{key.replace('_', '-')}"
+    if equals and not _is_key(key) and option in parser.options():
+        if parser.takes_value(option):
+            option = f"{option} {quoted(value) if value else 'VALUE'}"
+        parser.error(f"{key} is not a setting, got {word}; {option} is an option")
+
+
+def _is_key(name: str) -> bool:
+    """Return True for the name of a setting of experiments."""
+    return any(entry.name == name for entry in read().keys)
 
 
 def _next_word(argv: list[str], word: str) -> str:
@@ -131,6 +155,9 @@ def _add_training_commands(commands: Commands) -> None:
     _add_sweep_options(sweep)
 
     resume = commands.add("resume", "resume an interrupted run (bit-identical)", "training:resume")
+    resume.instead_of_settings = (
+        "; to change them start another run: moonfl run DIR/experiment.toml key=value --out NEW"
+    )
     resume.add_argument("directory", metavar="DIR", help="the run directory")
     resume.add_argument(
         "--previous", action="store_true", help="resume from the checkpoint before the newest one"

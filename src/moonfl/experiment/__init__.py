@@ -15,7 +15,7 @@ from .files import (
     to_toml,
     user_code,
 )
-from .overrides import override
+from .overrides import override, unknown_name
 
 __all__ = [
     "CUSTOM_DATA",
@@ -33,5 +33,6 @@ __all__ = [
     "rename_keys",
     "to_dict",
     "to_toml",
+    "unknown_name",
     "user_code",
 ]

@@ -1,5 +1,7 @@
 """Changes of an experiment that the user writes as key=value."""
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 from .. import settings
@@ -77,11 +79,20 @@ def find_path(key: str, values: dict[str, Any]) -> tuple[str, ...]:
     if key in own:
         return (key,)
     if key not in paths:
-        raise unknown_key(key, values, [*own, *paths])
+        names = [*own, *paths] if "." in key else [*own, *short_names(paths)]
+        raise unknown_key(key, values, names)
     if len(paths[key]) > 1:
         choices = [f"{path[1]}.{path[2]}" for path in paths[key]]
         raise InputError(f"{key} is a setting of several parts; write {' or '.join(choices)}")
     return paths[key][0]
+
+
+def short_names(paths: dict[str, list[tuple[str, ...]]]) -> list[str]:
+    """Return one name of each setting of the components, the shortest."""
+    names: dict[tuple[tuple[str, ...], ...], str] = {}
+    for name in sorted(paths, key=len):
+        names.setdefault(tuple(paths[name]), name)
+    return list(names.values())
 
 
 def unknown_key(key: str, values: dict[str, Any], valid: list[str]) -> InputError:
@@ -98,4 +109,17 @@ def unknown_key(key: str, values: dict[str, Any], valid: list[str]) -> InputErro
             f"{key} belongs to {kind}={' or '.join(owners)}, and this experiment has "
             f"{kind}={values[kind]['name']}; add {kind}={' or '.join(owners)}"
         )
-    return unknown("key", key, valid)
+    return unknown_name("key", key, valid, "`moonfl run --help` lists the keys")
+
+
+def unknown_name(kind: str, name: str, allowed: Iterable[str], listing: str) -> InputError:
+    """Return the error for an unknown one of many names.
+
+    It has the closest allowed names and `listing`, a sentence about where all of them are listed.
+    Without a close one it lists all.
+    """
+    names = list(allowed)
+    closest = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    if not closest:
+        return unknown(kind, name, names)
+    return InputError(f"unknown {kind} '{name}'; did you mean {' or '.join(closest)}? {listing}")

@@ -11,11 +11,18 @@ from ...data.locations import directory
 from ...errors import InputError, RunError, displayed, quoted
 from ...experiment import Experiment
 from ...task import make_partition, split
-from ..experiments import dataset_of, select_experiment
+from ..experiments import check_spaces, dataset_of, select_experiment
 
 
 def check(args: argparse.Namespace) -> None:
     """Print every problem of a dataset; fail if one of them prevents a run."""
+    check_spaces(args.words)
+    for word in args.words:
+        if "=" not in word:
+            raise InputError(
+                f"`moonfl check` takes one file or folder and then key=value settings, got {word}; "
+                f"if it is a column, write {quoted(f'label={word}')}"
+            )
     words = [f"data_dir={args.data}", *args.words]
     if not any(word.startswith("dataset=") for word in args.words):
         words.append(f"dataset={dataset_of(Path(args.data))}")
