@@ -1,6 +1,8 @@
-"""Defaults are the same at every entry point."""
+"""Arguments and defaults of the Python interface."""
 
 import inspect
+
+import pytest
 
 import moonfl
 from moonfl.experiment import override
@@ -25,3 +27,8 @@ def test_presets_keep_the_mu_of_the_paper() -> None:
     for dataset, mu in expected.items():
         for method in ("moon", "moon-fedavgm"):
             assert PRESETS[f"{dataset}-{method}"].experiment.algorithm.mu == mu
+
+
+def test_the_name_of_a_preset_is_not_an_experiment() -> None:
+    with pytest.raises(moonfl.InputError, match=r"takes an Experiment, got 'digits-moon'; pass"):
+        moonfl.run("digits-moon")  # type: ignore[arg-type]

@@ -167,6 +167,12 @@ def test_an_existing_run_is_kept_unless_forced(
             ["run", "parties=1000"],
             "1000 parties of at least 10 samples need 10000, the data have 1437",
         ),
+        (
+            ["run", "min_samples=9999"],
+            "min_samples=9999 is more than the 1437 training samples of all parties; set "
+            "min_samples to 143 or less",
+        ),
+        (["predict", "nothere", "x.csv"], "nothere does not exist; pass a run directory, the fold"),
         (["run", "model=simple-cnn"], "at least 16x16"),
         (["run", "model=resnet18", "batch_size=1"], "BatchNorm needs at least 2 samples"),
         (["run", "partition=column", "column=site"], "unknown column of digits 'site'"),

@@ -190,7 +190,16 @@ def test_scalars_of_numpy_are_converted() -> None:
         ("roundz = 3", "unknown key 'roundz'; did you mean rounds"),
         ("rounds = '3x'", "rounds must be an integer >= 1"),
         ("algorithm = 'mon'", "unknown algorithm 'mon'"),
-        ("[algorithm]\nmu = 3", "unknown algorithm 'without a name'"),
+        ("[algorithm]\nmu = 3", '[algorithm] needs name = "...", one of moon, '),
+        ("[server]\nlr = 3", '[server] needs name = "...", one of average, '),
+        (
+            "[algorithm]\nname = 'fedavg'\nmu = 1",
+            "algorithm.mu belongs to algorithm=moon or fedprox",
+        ),
+        (
+            "[algorithm]\nname = 'fedavg'\nxyz = 1",
+            "algorithm=fedavg has no settings, got algorithm.xyz; remove xyz",
+        ),
         (
             "[algorithm]\nname = 'moon'\nmuu = 3",
             "unknown key 'algorithm.muu'; did you mean algorithm.mu",

@@ -322,6 +322,8 @@ def test_best_exports_the_model_of_the_selected_round(
 ) -> None:
     assert main(["export", str(run), "--best"]) == 2
     assert "selected no round" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"omit --best \(best=True\) for the model of the last"):
+        moonfl.predict(run, "x.csv", best=True)
     result = moonfl.run(replace(QUICK, validation=0.2), tmp_path / "chosen", workers=1)
     assert result.chosen is not None
     other = {"global": tree.mul(result.models["global"], 0.5)}

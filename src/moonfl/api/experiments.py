@@ -98,6 +98,11 @@ def run(
     Runs in several threads of a process take turns, one party at a time; to run in parallel they
     need processes.
     """
+    if not isinstance(experiment, Experiment):
+        raise InputError(
+            f"moonfl.run takes an Experiment, got {experiment!r}; pass moonfl.Experiment(...), or "
+            "a preset as PRESETS['digits-moon'].experiment from moonfl.presets"
+        )
     options = Options(
         workers=workers,
         state_memory=state_memory,

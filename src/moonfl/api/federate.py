@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import settings, tree
-from ..algorithms import MOON, Algorithm
+from ..algorithms import ALGORITHMS, MOON, Algorithm
 from ..components import COMPONENTS, build_component
 from ..data.targets import REGRESSION
 from ..errors import InputError, notify, unknown
@@ -178,6 +178,13 @@ def _experiment(
             raise InputError(
                 f"{key} cannot be passed to moonfl.federate, because the parties' data determine "
                 "it; remove it"
+            )
+        owners = [cls for cls in ALGORITHMS.values() if key in settings.names(cls)]
+        if key not in valid and owners:
+            examples = [f"algorithm=moonfl.{cls.__name__}({key}={values[key]!r})" for cls in owners]
+            raise InputError(
+                f"{key} is a setting of a method; pass it inside the method: "
+                f"{' or '.join(examples)}"
             )
         if key not in valid:
             also = "and the settings of a method inside algorithm=, as in moonfl.MOON(mu=1)"

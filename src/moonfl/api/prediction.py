@@ -152,6 +152,11 @@ def find_model(
                 Path(model), party, best, None, trust=trust, with_samples=False
             )
     else:
+        if not Path(model).exists():
+            raise InputError(
+                f"{model} does not exist; pass a run directory, the folder of an export, or its "
+                "model.safetensors"
+            )
         if party is not None or best:
             raise InputError(f"{model} is not a run directory; omit --party and --best")
         return load_model(model)

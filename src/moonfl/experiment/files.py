@@ -19,6 +19,7 @@ from ..components import (
     build_component,
     component_name,
     component_to_table,
+    owners_of,
     parts_of,
     stored_settings,
 )
@@ -66,9 +67,30 @@ def from_dict(values: dict[str, Any]) -> Experiment:
         table = values.pop(kind, None)
         if table is not None:
             table = table if isinstance(table, dict) else {"name": table}
+            check_component_table(kind, table)
             components[kind] = build_component(kind, table)
     check_tables(values, {"algorithm": MOON(), "server": Average()} | components)
     return replace(settings.build(Experiment, values, ""), **components)
+
+
+def check_component_table(kind: str, table: dict[str, Any]) -> None:
+    """Refuse a table without a name, and settings that belong to another component."""
+    if "name" not in table:
+        names = ", ".join(COMPONENTS[kind])
+        raise InputError(f'[{kind}] needs name = "...", one of {names}, or package.module:Name')
+    name = table["name"]
+    if not isinstance(name, str) or name not in COMPONENTS[kind]:
+        return  # a composition or user code
+    valid = settings.names(COMPONENTS[kind][name])
+    for key in table.keys() - {"name", *valid}:
+        owners = owners_of(kind, key)
+        if owners:
+            raise InputError(
+                f"{kind}.{key} belongs to {kind}={' or '.join(owners)}, and this experiment has "
+                f'{kind}={name}; remove {key}, or set name = "{owners[0]}"'
+            )
+        if not valid:
+            raise InputError(f"{kind}={name} has no settings, got {kind}.{key}; remove {key}")
 
 
 def rename_keys(values: dict[str, Any]) -> dict[str, Any]:

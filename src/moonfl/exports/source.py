@@ -141,7 +141,7 @@ def _best_models(records: list[RoundRecord], models: State | None) -> tuple[Stat
     if record is None or models is None:
         raise InputError(
             "this run selected no round, because it had no validation samples (validation=SHARE); "
-            "without --best (best=True) the model of the last round is exported"
+            "omit --best (best=True) for the model of the last round"
         )
     return models, record
 

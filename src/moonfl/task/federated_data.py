@@ -72,6 +72,12 @@ def read(exp: Experiment) -> Dataset:
 
 def make_partition(exp: Experiment, data: Dataset) -> Partition:
     """Split the training samples of a dataset among the parties, whose names are checked."""
+    samples = len(data.train.y)
+    if exp.min_samples > samples and exp.partition not in ("iid", "column"):
+        raise InputError(
+            f"min_samples={exp.min_samples} is more than the {samples} training samples of all "
+            f"parties; set min_samples to {max(1, samples // exp.parties)} or less"
+        )
     request = PartitionRequest(
         labels=data.train.y.cpu().numpy(),
         parties=exp.parties,
