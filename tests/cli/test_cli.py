@@ -120,11 +120,34 @@ def test_an_existing_run_is_kept_unless_forced(
 ) -> None:
     assert main(["run", *QUICK, "--out", "mine"]) == 0
     before = (tmp_path / "mine" / "rounds.jsonl").read_text()
+    capsys.readouterr()
     assert main(["run", *QUICK, "--out", "mine", "seed=9"]) == 2
-    assert "mine already holds a run" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert err.startswith("moonfl: mine already holds a run; `moonfl resume mine` resumes it")
+    assert len(err.splitlines()) == 1  # before the data are read and the settings are printed
     assert (tmp_path / "mine" / "rounds.jsonl").read_text() == before
     assert main(["run", *QUICK, "--out", "mine", "seed=9", "--force"]) == 0
     assert (tmp_path / "mine" / "rounds.jsonl").read_text() != before
+
+
+def test_a_finished_run_is_not_resumed_as_if_it_trained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["run", *QUICK, "--out", "runs/mine"]) == 0
+    expected = capsys.readouterr().out
+    assert main(["resume", "runs/mine"]) == 0
+    out, err = capsys.readouterr()
+    assert out == expected
+    assert err.splitlines()[-1] == "runs/mine is already finished, 2 of 2 rounds"
+    assert main(["resume", "runs/mine", "--previous", "--workers=1"]) == 0
+    assert "already finished" not in capsys.readouterr().err
+
+
+def test_a_folder_of_runs_is_not_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("first", "my second"):
+        make_run(Path("runs") / name, rounds=2)
+    assert main(["resume", "runs"]) == 2
+    assert "pass one of runs/first, 'runs/my second'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

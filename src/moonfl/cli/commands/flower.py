@@ -19,12 +19,13 @@ from ...runs.progress import Progress
 from ...task import make_task, with_derived_settings
 from ..directories import claim_directory
 from ..experiments import describe, select_experiment
-from .training import print_result, run_directory, train, with_hint
+from .training import check_new, print_result, run_directory, train, with_hint
 
 
 def simulate(args: argparse.Namespace) -> None:
     """Run an experiment on Flower's simulation engine."""
     name, exp = select_experiment(args.words, args.trust)
+    check_new(args.out, force=args.force)
     task = make_task(exp)
     exp = with_derived_settings(exp, task)
     notify(describe(exp))

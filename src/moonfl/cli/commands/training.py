@@ -14,12 +14,27 @@ from ...data.base import Dataset
 from ...data.checks import dataset_warnings
 from ...data.datasets import locate, source
 from ...data.locations import directory
-from ...errors import DivergenceError, InputError, Interrupted, RunError, notify, quoted
+from ...errors import (
+    DivergenceError,
+    InputError,
+    Interrupted,
+    RunError,
+    RunExistsError,
+    notify,
+    quoted,
+)
 from ...experiment import Experiment, read_toml, user_code
 from ...report.runs import Run
 from ...report.seed_summary import seeds_summary, summarise_seeds
 from ...runs.choices import implementation_choices
-from ...runs.directory import DIVERGED, check_data, is_run_over_sites, read_experiment
+from ...runs.directory import (
+    DIVERGED,
+    check_data,
+    holds_run,
+    is_being_replaced,
+    is_run_over_sites,
+    read_experiment,
+)
 from ...runs.index import SETTINGS
 from ...runs.progress import Progress
 from ...runs.result import Result, ignore
@@ -31,6 +46,7 @@ from ..signals import Terminated
 from .checking import check_hint
 
 USER_DATA = ("csv", "npz", "folder", "hub")
+MAX_RUNS = 10  # runs of a folder that an error lists
 HINTS = Hints(
     exists="`moonfl resume {run}` resumes it, --force replaces it, another --out keeps it",
     previous="`moonfl resume {run} --previous` resumes from the previous checkpoint",
@@ -41,6 +57,8 @@ HINTS = Hints(
 def run(args: argparse.Namespace) -> None:
     """Run an experiment and print its result."""
     name, exp = select_experiment(args.words, args.trust)
+    if args.seeds is None:
+        check_new(args.out, force=args.force)
     data = read_data(exp, args.words)
     task = make_task(exp, data)
     exp = with_derived_settings(exp, task)
@@ -179,6 +197,7 @@ def run_seed(exp: Experiment, task: Task, folder: Path, args: argparse.Namespace
 def resume(args: argparse.Namespace) -> None:
     """Resume an interrupted run and print its result."""
     out = Path(args.directory)
+    check_holds_run(out)
     exp = read_experiment(out, trust=args.trust)
     if not is_run_over_sites(out):
         check_data_present(exp, out, args.data_dir)
@@ -193,6 +212,9 @@ def resume(args: argparse.Namespace) -> None:
                 options=options(args, progress),
             ),
         )
+    if progress.shown == 0:
+        early = "at most " if exp.patience is not None else ""
+        notify(f"{out} is already finished, {len(result.rounds)} of {early}{exp.rounds} rounds")
     print_result(result, args.json)
 
 
@@ -229,6 +251,27 @@ def options(args: argparse.Namespace, progress: Progress | None) -> Options:
 def run_directory(out: str | None, name: str) -> Path:
     """Return the directory that the user chose, or a new one in runs/."""
     return claim_directory(Path("runs"), name) if out is None else Path(out)
+
+
+def check_new(out: str | None, *, force: bool) -> None:
+    """Refuse the directory of another run, before the data of the new one are read."""
+    if out is None or force or not holds_run(Path(out)):
+        return
+    with recovery_hints(HINTS, quoted(out)):
+        raise RunExistsError(f"{out} already holds a run")
+
+
+def check_holds_run(out: Path) -> None:
+    """Refuse a folder that holds no run; list the runs in it."""
+    if holds_run(out) or is_being_replaced(out):
+        return
+    runs = [path.parent for path in sorted(out.glob(f"*/{SETTINGS}"))]
+    if runs:
+        more = f" and {len(runs) - MAX_RUNS} more" if len(runs) > MAX_RUNS else ""
+        listed = ", ".join(quoted(run) for run in runs[:MAX_RUNS])
+        raise InputError(
+            f"{out} holds no run itself, but contains some; pass one of {listed}{more}"
+        )
 
 
 def check_data_present(exp: Experiment, out: Path, data_dir: str | None) -> None:
