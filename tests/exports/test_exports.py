@@ -307,6 +307,35 @@ def test_solo_has_one_model_per_party(tmp_path: Path, capsys: pytest.CaptureFixt
         _ = result.model
 
 
+def test_parties_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text(TABLE)
+    exp = Experiment(
+        dataset="csv",
+        data_dir=str(tmp_path / "t.csv"),
+        partition="column",
+        column="site",
+        label="outcome",
+        algorithm=moonfl.Solo(),
+        rounds=1,
+        epochs=1,
+        out_dim=16,
+    )
+    result = moonfl.run(exp, tmp_path / "run", workers=1)
+    command = ["export", str(tmp_path / "run"), "--force", "--party"]
+    for number, name in enumerate(result.names):
+        assert main([*command, name]) == 0
+        by_name = capsys.readouterr().out
+        assert f"the model of party {number} {name} after round 1" in by_name
+        assert main([*command, str(number)]) == 0
+        assert capsys.readouterr().out == by_name
+        assert f"party {number} {name}" in (tmp_path / "run/export/README.md").read_text()
+        moonfl.export(result, tmp_path / f"export{number}", party=name)
+    listed = ", ".join(f"{number} {name}" for number, name in enumerate(result.names))
+    for wrong in ("Nowhere", "99"):
+        assert main([*command, wrong]) == 2
+        assert f"must be one of {listed}, got {wrong}" in capsys.readouterr().err
+
+
 def test_an_unfinished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stop(fact: dict) -> None:
         raise KeyboardInterrupt

@@ -108,7 +108,7 @@ def predict(
     model: TrainedModel | Result | str | Path,
     data: Any,
     *,
-    party: int | None = None,
+    party: int | str | None = None,
     best: bool = False,
     trust: bool = False,
 ) -> Predictions:
@@ -116,7 +116,7 @@ def predict(
 
     - `model`: a result, a trained model, a run directory, or the folder of an export.
     - `data`: a .csv or .npz file, a folder of images, a data frame, or an array of samples.
-    - `party`: the number of the party whose model is used, if every party has its own.
+    - `party`: the number or name of the party whose model is used, if every party has its own.
     - `best`: use the round with the best result on the validation samples instead of the last.
     - `trust`: execute the method or model that a run directory names, if it is not part of moonfl.
 
@@ -139,7 +139,7 @@ def predict(
 
 
 def find_model(
-    model: TrainedModel | Result | str | Path, *, party: int | None, best: bool, trust: bool
+    model: TrainedModel | Result | str | Path, *, party: int | str | None, best: bool, trust: bool
 ) -> TrainedModel:
     """Return the trained model on the CPU."""
     if isinstance(model, TrainedModel):

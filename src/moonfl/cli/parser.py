@@ -179,8 +179,8 @@ def _add_training_commands(commands: Commands) -> None:
     export.add_argument(
         "--party",
         type=party,
-        metavar="N",
-        help="number of the party whose model is exported, from 0 (SOLO and personal models)",
+        metavar="PARTY",
+        help="name or number, from 0, of the party whose model is exported (SOLO, personal models)",
     )
     export.add_argument(
         "--best", action="store_true", help="the model of the best round on the validation samples"
@@ -204,8 +204,8 @@ def _add_predict(commands: Commands) -> None:
     predict.add_argument(
         "--party",
         type=party,
-        metavar="N",
-        help="number of the party whose model is used, from 0 (SOLO and personal models)",
+        metavar="PARTY",
+        help="name or number, from 0, of the party whose model is used (SOLO, personal models)",
     )
     predict.add_argument(
         "--best", action="store_true", help="the model of the best round on the validation samples"

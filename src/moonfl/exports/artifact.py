@@ -32,18 +32,19 @@ class Artifact:
     params: Params
     name: str  # "global", or "party0", "party1", ...
     record: RoundRecord  # of the round that the model is from
+    parties: tuple[str, ...] = ()  # names of all parties, if they have any
     best: bool = False  # whether this is the best round on validation data, instead of the last
 
     @property
     def title(self) -> str:
         """Describe the model, as in "the global model after round 3 of 10, accuracy 81.2 %"."""
         if not is_evaluated(self.record):
-            return f"{self._owner()} model after {self._round()}, not evaluated"
+            return f"{self._model()} after {self._round()}, not evaluated"
         measure = measure_of(self.record)
         value = f"{measure.name} {measure.text(self._value())}"
         absent = ", ".join(self.record.absent or {})
         mark = f" (evaluated without party {absent})" if absent else ""
-        return f"{self._owner()} model after {self._round()}, {value}{mark}"
+        return f"{self._model()} after {self._round()}, {value}{mark}"
 
     def _value(self) -> float:
         """Return the measure of this model; that of a party has its party's held-out samples."""
@@ -56,16 +57,24 @@ class Artifact:
             return self.record.global_score
         return measure.model_value(self.record, self.name)
 
-    def _owner(self) -> str:
-        if self.name.startswith("party"):
-            return f"party {self.name.removeprefix('party')}'s"
-        return "the global"
+    def _model(self) -> str:
+        if not self.name.startswith("party"):
+            return "the global model"
+        number = int(self.name.removeprefix("party"))
+        if self.parties:
+            return f"the model of party {numbered_name(number, self.parties)}"
+        return f"party {number}'s model"
 
     def _round(self) -> str:
         if self.best:
             return f"round {self.record.round}, best on the validation samples"
         most = "at most " if self.experiment.patience is not None else ""
         return f"round {self.record.round} of {most}{self.experiment.rounds}"
+
+
+def numbered_name(party: int, names: tuple[str, ...]) -> str:
+    """Return the number of a party, followed by its name if it has one, as in "0 East"."""
+    return f"{party} {names[party]}" if party < len(names) else str(party)
 
 
 def is_custom(model: str) -> bool:

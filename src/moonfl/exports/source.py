@@ -27,15 +27,16 @@ from ..runs.tensor_files import stored_state
 from ..task import in_float32, make_builder
 from ..trained_model import SAMPLES, Blueprint
 from ..types import Params, State
-from .artifact import Artifact
+from .artifact import Artifact, numbered_name
 from .weights import parse_dtype
 
+Party = int | str  # the number of a party, or its name
 SampleType = tuple[tuple[int, ...], torch.dtype]  # shape and dtype of a stored sample
 
 
 def from_directory(
     run: Path,
-    party: int | None,
+    party: Party | None,
     best: bool,
     data_dir: str | None,
     *,
@@ -67,7 +68,8 @@ def from_directory(
         _notify_if_best_differs(run)
     else:
         models, record = _saved_models(exp, saved), records[-1]
-    name = _model_name(models, party)
+    names = tuple(read_partition(run).names or ())
+    name = _model_name(models, party, names)
     return Artifact(
         experiment=exp,
         blueprint=_blueprint(run, exp, data_dir, with_samples),
@@ -75,10 +77,11 @@ def from_directory(
         name=name,
         record=record,
         best=best,
+        parties=names,
     )
 
 
-def from_result(result: Result, party: int | None, best: bool) -> Artifact:
+def from_result(result: Result, party: Party | None, best: bool) -> Artifact:
     """Return a model from the result of a run."""
     models: State
     if best:
@@ -86,7 +89,7 @@ def from_result(result: Result, party: int | None, best: bool) -> Artifact:
         models, record = _best_models(result.rounds, result.chosen_models)
     else:
         models, record = result.models, result.rounds[-1]
-    name = _model_name(models, party)
+    name = _model_name(models, party, result.names)
     return Artifact(
         experiment=result.experiment,
         blueprint=result.blueprint,
@@ -94,6 +97,7 @@ def from_result(result: Result, party: int | None, best: bool) -> Artifact:
         name=name,
         record=record,
         best=best,
+        parties=result.names,
     )
 
 
@@ -157,8 +161,8 @@ def _notify_if_best_differs(run: Path) -> None:
         notify(f"moonfl: {error}; the export is of the selected model in {run / CHECKPOINT}")
 
 
-def _model_name(models: State, party: int | None) -> str:
-    """Return the name of the requested model."""
+def _model_name(models: State, party: Party | None, names: tuple[str, ...]) -> str:
+    """Return the name of the requested model; `names` are those of the parties, if any."""
     if SHARED in models:
         raise InputError(
             "the sites of this run keep a part of the model, which is not in the run directory; "
@@ -170,10 +174,11 @@ def _model_name(models: State, party: int | None) -> str:
         raise InputError(
             f"this run has only a global model, got party {party}; omit --party (party=)"
         )
-    name = f"party{party}"
-    if name not in models:
+    number = names.index(party) if isinstance(party, str) and party in names else party
+    name = f"party{number}"
+    if isinstance(number, str) or name not in models:
         numbers = sorted(int(model.removeprefix("party")) for model in models if model != GLOBAL)
-        allowed = ", ".join(map(str, numbers))
+        allowed = ", ".join(numbered_name(k, names) for k in numbers)
         requested = "none" if party is None else party
         raise InputError(
             f"every party of this run has its own model: "

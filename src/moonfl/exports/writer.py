@@ -45,7 +45,7 @@ def export(
     run: Result | str | Path,
     out: str | Path | None = None,
     *,
-    party: int | None = None,
+    party: int | str | None = None,
     best: bool = False,
     data_dir: str | None = None,
     force: bool = False,
@@ -55,8 +55,8 @@ def export(
 
     - `run`: a result, or a run directory.
     - `out`: the folder, by default RUN/export.
-    - `party`: the number of the party whose model is exported, if every party has its own (SOLO,
-      personal tensors).
+    - `party`: the number or name of the party whose model is exported, if every party has its own
+      (SOLO, personal tensors).
     - `best`: export the round with the best validation accuracy instead of the last.
     - `data_dir`: the location of the data, if `run` is a directory and the data were moved.
     - `force`: write into a folder that contains other files.
