@@ -19,8 +19,10 @@ from helpers.run_files import make_run
 from moonfl import run
 from moonfl.cli import main
 from moonfl.cli.arguments import count, size, target
+from moonfl.cli.experiments import describe
 from moonfl.cli.parser import parse
-from moonfl.experiment import from_toml, override
+from moonfl.experiment import Experiment, from_toml, override
+from moonfl.optimizers import Cosine
 from moonfl.presets import PRESETS
 from moonfl.runs.progress import Progress
 from moonfl.runs.schema import RoundRecord
@@ -148,6 +150,22 @@ def test_a_folder_of_runs_is_not_resumed(capsys: pytest.CaptureFixture[str]) -> 
         make_run(Path("runs") / name, rounds=2)
     assert main(["resume", "runs"]) == 2
     assert "pass one of runs/first, 'runs/my second'" in capsys.readouterr().err
+
+
+def test_the_description_of_a_run_has_its_settings() -> None:
+    base = Experiment(parties=1, rounds=1, epochs=1, finetune=1)
+    words = ["server=momentum", "server.momentum=0.3", "head=false", "lr=0.1", "batch_size=16"]
+    assert describe(override(base, words)) == (
+        "moon(mu=1.0, tau=0.5, negatives=1, contrast=model), "
+        "server momentum(momentum=0.3, damped=True, lr=1.0), "
+        "evaluated after 1 epoch of fine-tuning, on digits with mlp without projection head\n"
+        "1 party, Dirichlet, beta 0.5, partition seed 0; 1 round of 1 epoch, learning rate 0.1, "
+        "batch size 16, seed 0"
+    )
+    first, second, third = describe(Experiment(schedule=Cosine(), rounds=3)).splitlines()
+    assert first.endswith("server average, on digits with mlp")
+    assert second.startswith("learning rate 0.01 to ")
+    assert third.endswith("; 3 rounds of 10 epochs, batch size 64, seed 0")
 
 
 @pytest.mark.parametrize(

@@ -110,24 +110,34 @@ def notify_renamed(path: Path) -> None:
 
 
 def describe(exp: Experiment) -> str:
-    """Describe the run in two lines, or three if it does not train by SGD with a constant rate."""
+    """Describe the run in two lines, and one more each for local training and privacy."""
     algorithm = " + ".join(map(describe_component, parts_of(exp.algorithm)))
-    parties = f"{exp.parties} parties"
+    parties = plural(exp.parties, "party", "parties")
     if exp.sample_fraction < 1:
         about = "about " if exp.dp.is_private else ""
         parties += f", {about}{exp.parties_per_round()} of them per round"
-    method = f"{algorithm}, server {component_name(exp.server)}"
+    method = f"{algorithm}, server {describe_component(exp.server)}"
     if exp.personal is not None:
         method += f", personal {exp.personal}"
     if exp.finetune is not None:
-        method += f", evaluated after {exp.finetune} epochs of fine-tuning"
+        method += f", evaluated after {plural(exp.finetune, 'epoch')} of fine-tuning"
+    head = "" if exp.head else " without projection head"
+    rate = "" if exp.has_schedule else f"learning rate {exp.lr:g}, "
     return (
-        f"{method}, on {exp.dataset} with {exp.model}\n"
+        f"{method}, on {exp.dataset} with {exp.model}{head}\n"
         f"{describe_training(exp)}"
         f"{describe_privacy(exp)}"
         f"{parties}, {describe_partition(exp)}; "
-        f"{exp.rounds} rounds of {exp.epochs} epochs, seed {exp.seed}"
+        f"{plural(exp.rounds, 'round')} of {plural(exp.epochs, 'epoch')}, {rate}"
+        f"batch size {exp.batch_size}, seed {exp.seed}"
     )
+
+
+def plural(number: int, noun: str, nouns: str = "") -> str:
+    """Return a number with its noun, as in "1 round", "2 rounds" and "2 parties"."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {nouns or noun + 's'}"
 
 
 def describe_privacy(exp: Experiment) -> str:
@@ -152,8 +162,7 @@ def describe_training(exp: Experiment) -> str:
     if exp.has_schedule:
         rates = [exp.learning_rate(t) for t in (0, exp.rounds - 1)]
         first, last = (f"{rate:.3g}" for rate in rates)
-        rounds = "round" if exp.warmup == 1 else "rounds"
-        warmup = f", {exp.warmup} {rounds} of warm-up" if exp.warmup > 0 else ""
+        warmup = f", {plural(exp.warmup, 'round')} of warm-up" if exp.warmup > 0 else ""
         schedule = describe_component(exp.schedule)
         words.append(f"learning rate {first} to {last}, {schedule}{warmup}")
     return f"{'; '.join(words)}\n" if words else ""

@@ -11,7 +11,7 @@ from ...data.locations import directory
 from ...errors import InputError, RunError, displayed, quoted
 from ...experiment import Experiment
 from ...task import make_partition, split
-from ..experiments import check_spaces, dataset_of, select_experiment
+from ..experiments import check_spaces, dataset_of, plural, select_experiment
 
 
 def check(args: argparse.Namespace) -> None:
@@ -32,9 +32,11 @@ def check(args: argparse.Namespace) -> None:
         print(displayed(str(finding)))
     errors = sum(finding.severity == ERROR for finding in findings)
     if errors > 0:
-        raise RunError(f"{errors} errors prevent a run, {len(findings) - errors} warnings")
+        verb = "prevents" if errors == 1 else "prevent"
+        warnings = plural(len(findings) - errors, "warning")
+        raise RunError(f"{plural(errors, 'error')} {verb} a run, {warnings}")
     command = " ".join(quoted(word) for word in words)
-    print(f"no errors, {len(findings)} warnings; train with: moonfl run {command}")
+    print(f"no errors, {plural(len(findings), 'warning')}; train with: moonfl run {command}")
 
 
 def find_problems(exp: Experiment) -> list[Finding]:

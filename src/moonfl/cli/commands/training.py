@@ -41,7 +41,7 @@ from ...runs.result import Result, ignore
 from ...runs.summary import summarise_result
 from ...task import Task, make_task, read, with_derived_settings
 from ..directories import claim_directory
-from ..experiments import describe, select_experiment
+from ..experiments import describe, plural, select_experiment
 from ..signals import Terminated
 from .checking import check_hint
 
@@ -103,7 +103,8 @@ def describe_task(task: Task) -> str:
     encoded = "" if encoding is None else f" ({len(encoding.features)} after encoding)"
     return (
         f"read {training} training and {held_out} held-out samples, {shape} features{encoded}, "
-        f"{task.objective.measure.count_outputs(len(task.classes))}, {len(task.parties)} parties"
+        f"{task.objective.measure.count_outputs(len(task.classes))}, "
+        f"{plural(len(task.parties), 'party', 'parties')}"
     )
 
 
@@ -214,7 +215,8 @@ def resume(args: argparse.Namespace) -> None:
         )
     if progress.shown == 0:
         early = "at most " if exp.patience is not None else ""
-        notify(f"{out} is already finished, {len(result.rounds)} of {early}{exp.rounds} rounds")
+        rounds = f"{len(result.rounds)} of {early}{plural(exp.rounds, 'round')}"
+        notify(f"{out} is already finished, {rounds}")
     print_result(result, args.json)
 
 
