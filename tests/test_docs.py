@@ -48,6 +48,22 @@ def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 155
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_pages_count_the_methods(page: str) -> None:
+    """MOON is the core method, and SOLO is not federated."""
+    federated = [name for name, method in ALGORITHMS.items() if method.federated]
+    words = {14: "Fourteen", 15: "Fifteen", 16: "Sixteen", 17: "Seventeen", 18: "Eighteen"}
+    assert f"[{words[len(federated) - 1]} other " in (ROOT / page).read_text()
+
+
+def test_the_reference_has_every_function() -> None:
+    page = (DOCS / "reference.md").read_text()
+    members = re.search(r"^ +members: \[(federate.*)\]$", page, flags=re.MULTILINE)
+    assert members
+    functions = [name for name in moonfl.__all__ if name.islower()]
+    assert sorted(members[1].split(", ")) == functions
+
+
 def test_readme_states_the_results_of_its_table() -> None:
     """The sentence on the first screen has the accuracies of the table of results."""
     ours = re.search(r"MOON reaches ([\d.]+) % and FedAvg ([\d.]+) %", README)
