@@ -14,15 +14,22 @@ from stored_runs import command
 
 
 def comparison_table(
-    name: str, title: str, entries: list[Entry], runs: tables.Runs, *, published: str, ours: str
+    name: str,
+    title: str,
+    entries: list[Entry],
+    runs: tables.Runs,
+    *,
+    published: str,
+    ours: str,
+    missing: str = tables.FIGURE_ONLY,
 ) -> Table:
     """Return published accuracies and leads over FedAvg next to ours.
 
     `published` and `ours` name the source and the setting in the head of the table. An entry's
-    `paper` is the published accuracy.
+    `paper` is the published accuracy; `missing` replaces one that is not printed.
     """
     fedavg = {entry.column: entry for entry in entries if entry.row in tables.FEDAVG}
-    rows = [comparison_row(entry, fedavg.get(entry.column), runs) for entry in entries]
+    rows = [comparison_row(entry, fedavg.get(entry.column), runs, missing) for entry in entries]
     columns = (
         Column("method"),
         Column("case"),
@@ -37,7 +44,9 @@ def comparison_table(
     return tables.without_empty(Table(name, title, columns, rows))
 
 
-def comparison_row(entry: Entry, base: Entry | None, runs: tables.Runs) -> tuple[object, ...]:
+def comparison_row(
+    entry: Entry, base: Entry | None, runs: tables.Runs, missing: str
+) -> tuple[object, ...]:
     """Return a row of the comparison; `base` is FedAvg in the same case."""
     by_seed = runs[entry.trials[""]]
     is_compared = base is not None and base is not entry
@@ -55,7 +64,7 @@ def comparison_row(entry: Entry, base: Entry | None, runs: tables.Runs) -> tuple
     return (
         entry.row,
         entry.column,
-        entry.paper or tables.FIGURE_ONLY,
+        entry.paper or missing,
         paper_lead,
         tables.best_mean_std(entry, runs),
         mean_std(leads),

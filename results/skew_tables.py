@@ -106,6 +106,8 @@ def entries(cases: dict[str, Case]) -> list[Entry]:
 def names() -> set[str]:
     """Return the names of the runs of this page."""
     experiments: list[Experiment] = [override(preset(DATASET, "fednova"), SMALLER_STEP.split())]
+    partition = f"{FEW} {TWO_CLASSES} partition_seed=1"
+    experiments.append(override(preset(DATASET, "fedavg"), partition.split()))
     scaffold = preset(DATASET, "scaffold")
     for variant in SCAFFOLD_VARIANTS:
         experiments.append(override(scaffold, [f"algorithm={variant}", *MANY.split()]))
@@ -125,7 +127,9 @@ def table(name: str, stored: dict[str, Run]) -> Table:
     """Return the published accuracies and leads over FedAvg next to ours."""
     title, cases = COMPARISONS[name]
     shown, runs = finished(cases, stored)
-    return comparison_table(name, title, shown, runs, published="published", ours="ours")
+    return comparison_table(
+        name, title, shown, runs, published="published", ours="ours", missing="–"
+    )
 
 
 def picture(stored: dict[str, Run]) -> Picture:
