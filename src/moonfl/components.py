@@ -70,7 +70,7 @@ def check_component(kind: str, value: object) -> None:
     base = BASES[kind]
     if not isinstance(value, base):
         raise InputError(
-            f"{kind} must be a {base.__name__} such as {EXAMPLES[kind]}, got {value!r}"
+            f"{kind} must be of type {base.__name__}, such as {EXAMPLES[kind]}, got {value!r}"
         )
     for part in parts_of(value):
         settings.check_field_types(type(part), f"{kind}={component_name(part)}")
