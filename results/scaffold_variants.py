@@ -51,7 +51,7 @@ class MeanOverSampled(Scaffold):
 
 @dataclass(frozen=True)
 class CorrectionAfterStep(Scaffold):
-    """Subtract lr (c - c_i) after each step of SGD, beside the momentum, and divide by lr K.
+    """Subtract lr (c - c_i) after each step of SGD, outside its momentum, and divide by lr K.
 
     A constant correction d passes through momentum r with the weight d/(1 - r), so (1 - r) d in the
     gradient is the same as d after the step, except in the first steps of a round.
@@ -69,6 +69,13 @@ class CorrectionAfterStep(Scaffold):
         gradient = tree.mul(tree.sub(party.global_params, trained), scale)
         delta = tree.sub(gradient, party.shared["c"])
         return {"c_i": tree.add(party.state["c_i"], delta)}, {"delta_c": delta}
+
+
+@dataclass(frozen=True)
+class RandomStartMeanOverSampled(RandomStart, MeanOverSampled):
+    """The first two differences together."""
+
+    label: ClassVar[str] = "SCAFFOLD, random c and c_i, c not scaled by |S|/N"
 
 
 @dataclass(frozen=True)

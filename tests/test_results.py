@@ -403,6 +403,15 @@ def control_variates(variant: Scaffold) -> tuple[float, float, float]:
     return float(server.shared["c"]["w"]), mean, float(start)
 
 
+def test_random_variates_do_harm_in_the_first_rounds() -> None:
+    """The page on kinds of skew says so."""
+    words = "head=false parties=100 sample_fraction=0.1 rounds=500"
+    name = f"scaffold algorithm=scaffold_variants:RandomStart {words}"
+    accuracies = Curves(SKEWS).run_accuracies(name)
+    assert (accuracies[:16] < 25).all()
+    assert accuracies[16] >= 25
+
+
 @pytest.mark.parametrize("variant", [RandomStart(), MeanOverSampled()])
 def test_the_differences_do_not_matter_if_all_parties_take_part(variant: Scaffold) -> None:
     task = quadratics([1.0, 4.0], [0.0, 1.0], [8, 8])
