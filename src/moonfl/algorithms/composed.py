@@ -50,7 +50,7 @@ def replaces_aggregation(method: Algorithm) -> bool:
     return type(method).combine is not Algorithm.combine
 
 
-def has_own_evaluation(method: Algorithm) -> bool:
+def overrides_deployed(method: Algorithm) -> bool:
     """Return True if the method says which models are evaluated."""
     return type(method).deployed is not Algorithm.deployed
 
@@ -177,7 +177,7 @@ class Composed(Algorithm):
 
     def deployed(self, server: Server) -> dict[str, Params]:
         for key, part in self.by_key.items():
-            if has_own_evaluation(part):
+            if overrides_deployed(part):
                 return part.deployed(server_view(server, key))
         return super().deployed(server)
 
@@ -208,7 +208,7 @@ def check_parts(parts: tuple[Algorithm, ...]) -> None:
             f"{' and '.join(replacing)} cannot be composed: each replaces the supervised loss, and "
             "the sum of their terms would subtract it twice; keep one of them"
         )
-    evaluating = [part.label for part in parts if has_own_evaluation(part)]
+    evaluating = [part.label for part in parts if overrides_deployed(part)]
     if len(evaluating) > 1:
         raise InputError(
             f"{' and '.join(evaluating)} cannot be composed: each evaluates other models than the "
