@@ -390,8 +390,7 @@ def test_runs_on_different_data_are_different_groups(tmp_path: Path) -> None:
         for algorithm, lead in (("fedavg", 0.0), ("moon", 0.05)):
             values = [accuracy + share * lead for share in (0.9, 1.0, 1.1)]
             for run in make_runs(tmp_path / name, algorithm, values, data_dir=f"{name}.csv"):
-                record = json.loads((run / "partition.json").read_text())
-                (run / "partition.json").write_text(json.dumps(record | {"sha256": digest}))
+                set_digest(run, digest)
     groups, notes = group_runs(load_runs([tmp_path])[0])
     assert sorted(len(group.runs) for group in groups) == [3, 3, 3, 3]
     assert {group.label for group in groups} == {
@@ -403,17 +402,48 @@ def test_runs_on_different_data_are_different_groups(tmp_path: Path) -> None:
     assert set(verdicts(tmp_path).values()) == {"better"}
 
 
+def set_size(run: Path, size: int) -> None:
+    """Record the bytes that are sent to a party."""
+    change = {"parties": [{"party": 0, "bytes_down": size}]}
+    records = [json.loads(line) | change for line in (run / "rounds.jsonl").open()]
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    (run / "rounds.jsonl").write_text(text)
+
+
+def set_digest(run: Path, digest: str) -> None:
+    """Record a hash of the data."""
+    record = json.loads((run / "partition.json").read_text())
+    (run / "partition.json").write_text(json.dumps(record | {"sha256": digest}))
+
+
 def test_models_of_different_size_are_different_groups(tmp_path: Path) -> None:
     """Models that are passed to moonfl.federate have no name."""
     for number, size in enumerate((100, 100, 200)):
-        (run,) = make_runs(tmp_path / str(number), "fedavg", [0.6])
-        change = {"parties": [{"party": 0, "bytes_down": size}]}
-        records = [json.loads(line) | change for line in (run / "rounds.jsonl").open()]
-        text = "".join(json.dumps(record) + "\n" for record in records)
-        (run / "rounds.jsonl").write_text(text)
+        for run in make_runs(tmp_path / str(number), "fedavg", [0.60, 0.61, 0.60]):
+            set_size(run, size)
+    for run in make_runs(tmp_path / "3", "moon", [0.70, 0.712, 0.70]):
+        set_size(run, 200)
     groups, notes = group_runs(load_runs([tmp_path])[0])
-    assert len(groups) == 2
-    assert sum("repeats" in note for note in notes) == 1
+    assert len(groups) == 3
+    assert sum("repeats" in note for note in notes) == 3
+    assert verdicts(tmp_path) == {"MOON mu=5": "better"}
+
+
+def test_seeds_with_different_splits_of_the_same_data_are_one_group(tmp_path: Path) -> None:
+    for algorithm, finals in (("fedavg", [0.60, 0.61, 0.60]), ("moon", [0.70, 0.712, 0.70])):
+        for run, digest in zip(make_runs(tmp_path, algorithm, finals), "abc", strict=True):
+            set_digest(run, digest)
+    _, notes = group_runs(load_runs([tmp_path])[0])
+    assert sum("add to the variance between seeds" in note for note in notes) == 4
+    assert verdicts(tmp_path) == {"MOON mu=5": "better"}
+
+
+def test_a_baseline_on_other_data_only_is_named(tmp_path: Path) -> None:
+    for name, algorithm in (("a", "fedavg"), ("b", "fedavg"), ("c", "moon")):
+        for run in make_runs(tmp_path / name, algorithm, [0.6, 0.7]):
+            set_digest(run, name)
+    expected = "no verdict: FedAvg has other data or another partition"
+    assert verdicts(tmp_path)["MOON mu=5"] == expected
 
 
 def test_other_data_under_the_same_settings_give_no_verdict(tmp_path: Path) -> None:

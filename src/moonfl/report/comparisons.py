@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .conclusions import Conclusion, Pairing, conclude
-from .groups import LENGTH, MAX_PER_FIGURE, Group, baseline_name, same_data
+from .groups import LENGTH, MAX_PER_FIGURE, Group, baseline_name, same_data, same_model
 from .statistics import final_score, paired_differences
 
 
@@ -139,14 +139,20 @@ def baseline(group: Group, groups: list[Group]) -> Group | None:
 
 
 def baseline_matches(group: Group, groups: list[Group]) -> list[Group]:
-    """Return the baseline groups with the same settings; if there are several, the same data."""
+    """Return the baseline groups with the same settings.
+
+    If there are several, return those with the same data, and of these the one with the same model.
+    """
     without = () if group.federated else LENGTH
     setting = group.shared_settings(without)
     matches = [
         other for other in groups if other.is_baseline and other.shared_settings(without) == setting
     ]
     if len(matches) > 1:
-        return [other for other in matches if same_data(group.runs[0], other.runs[0])]
+        matches = [other for other in matches if same_data(group.runs[0], other.runs[0])]
+        same_size = [other for other in matches if same_model(group.runs[0], other.runs[0])]
+        if len(same_size) == 1:
+            return same_size
     return matches
 
 
@@ -157,7 +163,7 @@ def missing_baseline(group: Group, groups: list[Group]) -> str:
         return f"{len(matches)} groups of {baseline_name(groups)} match its settings"
     without = () if group.federated else LENGTH
     setting = dict(group.shared_settings(without))
-    nearest: list[str] = []
+    nearest: list[str] | None = None
     for other in groups:
         if other.is_baseline and other.dataset == group.dataset:
             theirs = dict(other.shared_settings(without))
@@ -167,6 +173,8 @@ def missing_baseline(group: Group, groups: list[Group]) -> str:
                 for key in keys
                 if setting.get(key) != theirs.get(key)
             ]
-            if not nearest or len(differing) < len(nearest):
+            if nearest is None or len(differing) < len(nearest):
                 nearest = differing
-    return f"{baseline_name(groups)} has {', '.join(nearest)}"
+    return (
+        f"{baseline_name(groups)} has {', '.join(nearest or ['other data or another partition'])}"
+    )

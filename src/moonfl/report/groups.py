@@ -218,6 +218,12 @@ def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
                 )
             by_seed = {}
             candidates.append(by_seed)
+        elif not all(same_data(run, other) for other in by_seed.values()):
+            first = next(iter(by_seed.values()))
+            notes.append(
+                f"{run.path} and {first.path} are seeds of one group with different data or "
+                "partitions, which add to the variance between seeds."
+            )
         longest_run = by_seed.setdefault(run.seed, run)
         if longest_run is not run:
             notes.append(
@@ -227,12 +233,22 @@ def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
 
 
 def find_same_problem(run: Run, candidates: list[dict[int, Run]]) -> dict[int, Run] | None:
-    """Return the first of these runs by seed that have the data and the model of a run."""
+    """Return the first of these runs by seed that solve the same problem as a run.
+
+    They have its model and its data. Other seeds may have another partition of data without a
+    file, as runs of moonfl.federate over repeated splits.
+    """
     for by_seed in candidates:
         others = by_seed.values()
-        if all(same_data(run, other) and same_model(run, other) for other in others):
+        if all(same_model(run, other) and may_be_seeds(run, other) for other in others):
             return by_seed
     return None
+
+
+def may_be_seeds(run: Run, other: Run) -> bool:
+    """Return True if two runs have the same data, or different seeds and no other file of data."""
+    is_same_file = run.settings.get("data_dir") == other.settings.get("data_dir")
+    return same_data(run, other) or (run.seed != other.seed and is_same_file)
 
 
 def same_model(run: Run, other: Run) -> bool:
