@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -94,12 +93,19 @@ def run_trials(
 def open_study(library: Any, out: Path, name: str) -> "optuna.Study":
     """Return the study of this sweep, from the database in its folder."""
     study: optuna.Study = library.create_study(
-        storage=f"sqlite:///{quote(str((out / STORAGE).resolve()))}",
+        storage=database_url((out / STORAGE).resolve()),
         study_name=name,
         direction="maximize",
         load_if_exists=True,
     )
     return study
+
+
+def database_url(path: Path) -> str:
+    """Return the URL of a database in a file, quoted as the installed SQLAlchemy reads it."""
+    from sqlalchemy import URL  # which Optuna requires
+
+    return URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
 
 
 def study_name(first: Setting, common: list[str], axes: list[Axis], options: "Options") -> str:
