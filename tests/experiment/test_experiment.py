@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from moonfl.algorithms import ALGORITHMS, MOON, FedAvg, FedDyn, FedProx, Scaffold, Solo
+from moonfl.cli.experiments import select_experiment
 from moonfl.errors import InputError
 from moonfl.experiment import (
     Experiment,
@@ -121,8 +122,14 @@ def test_invalid_overrides_get_a_clear_message(change: str, message: str) -> Non
 )
 def test_settings_without_an_effect_are_refused(changes: str, message: str) -> None:
     with pytest.raises(InputError) as error:
-        override(Experiment(), changes.split())
+        select_experiment(changes.split(), trust=False)
     assert message in str(error.value)
+
+
+def test_settings_of_a_sweep_may_have_no_effect_for_some_of_its_values() -> None:
+    words = ["partition=iid", "beta=0.1", "head=false", "out_dim=16"]
+    _, exp = select_experiment(words, trust=False, may_be_unused=True)
+    assert (exp.beta, exp.out_dim) == (0.1, 16)
 
 
 @pytest.mark.parametrize("fault", ["aggregation=median", "algorithm=feddyn"])

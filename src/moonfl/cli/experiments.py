@@ -8,16 +8,27 @@ from ..components import component_name, parts_of, short_name
 from ..data.descriptions import describe_data
 from ..data.locations import directory
 from ..errors import InputError, notify, quoted
-from ..experiment import Experiment, from_toml, override, read_toml, to_dict, unknown_name
+from ..experiment import (
+    Experiment,
+    check_effects,
+    from_toml,
+    override,
+    read_toml,
+    to_dict,
+    unknown_name,
+)
 from ..optimizers import SGD
 
 
-def select_experiment(words: list[str], trust: bool) -> tuple[str, Experiment]:
+def select_experiment(
+    words: list[str], trust: bool, *, may_be_unused: bool = False
+) -> tuple[str, Experiment]:
     """Return a name for the run directory and the experiment that the words describe.
 
     The words are one preset or TOML file (default: digits-moon) and key=value changes. If the
     changes set the dataset and there is no preset or file, every other key has its default. Code
-    that the changes name is executed, code that only a file names if it is trusted.
+    that the changes name is executed, code that only a file names if it is trusted. Changes without
+    an effect are refused, unless they `may_be_unused`, as by some settings of a sweep.
     """
     check_spaces(words)
     changes = [word for word in words if is_change(word)]
@@ -27,13 +38,22 @@ def select_experiment(words: list[str], trust: bool) -> tuple[str, Experiment]:
     sets_dataset = any(change.startswith("dataset=") for change in changes)
     if not names and sets_dataset:  # what suits the digits need not suit other data
         exp = override(Experiment(), changes)
+        if not may_be_unused:
+            check_effects(exp, keys_of(changes))
         check_reads_files(exp)
         return f"{exp.dataset}-{short_name(exp.algorithm)}", exp
     name = names[0] if names else presets.DEFAULT
     exp = override(read_experiment(name, trust), changes)
+    if not may_be_unused:
+        check_effects(exp, keys_of(changes))
     if any(change.startswith("data_dir=") for change in changes) or lacks_dataset(name):
         check_reads_files(exp)
     return Path(name).stem, exp
+
+
+def keys_of(changes: list[str]) -> list[str]:
+    """Return the keys of key=value changes."""
+    return [change.partition("=")[0] for change in changes]
 
 
 def lacks_dataset(name: str) -> bool:

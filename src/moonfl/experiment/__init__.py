@@ -1,6 +1,6 @@
 """Experiment: one frozen, validated description of a run; TOML files and key=value overrides."""
 
-from .checks import CUSTOM_DATA, CUSTOM_MODEL
+from .checks import CUSTOM_DATA, CUSTOM_MODEL, check_effects
 from .experiment import HOLDOUT, Experiment
 from .files import (
     Trust,
@@ -24,6 +24,7 @@ __all__ = [
     "Experiment",
     "Trust",
     "canonical_toml",
+    "check_effects",
     "code_names",
     "fingerprint",
     "from_dict",

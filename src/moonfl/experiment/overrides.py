@@ -8,7 +8,6 @@ from .. import settings
 from ..components import COMPONENTS, component_to_table, owners_of, setting_paths, with_name
 from ..errors import InputError, notify, unknown
 from ..settings import RENAMED
-from .checks import check_effects
 from .experiment import Experiment
 from .files import from_dict, to_dict
 
@@ -44,9 +43,7 @@ def override(exp: Experiment, changes: list[str]) -> Experiment:
         for inner in tables:
             table = table.setdefault(inner, {})
         table[name] = text
-    result = from_dict(values)
-    check_effects(result, [path[0] for path in changed if len(path) == 1])
-    return result
+    return from_dict(values)
 
 
 def parse_changes(changes: list[str]) -> dict[str, str]:

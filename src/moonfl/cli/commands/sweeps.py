@@ -22,7 +22,7 @@ def sweep(args: argparse.Namespace) -> None:
     """Run all settings of a grid, or trials, and print the selected one."""
 
     def make(words: list[str]) -> Experiment:
-        return select_experiment(words, args.trust)[1]
+        return select_experiment(words, args.trust, may_be_unused=True)[1]
 
     @contextlib.contextmanager
     def execution(exp: Experiment, is_alone: bool) -> Iterator[Execution]:
