@@ -100,7 +100,9 @@ def test_wrong_values_are_refused(words: list[str], message: str) -> None:
 
 
 def test_wrong_values_in_python_are_refused() -> None:
-    with pytest.raises(InputError, match=r"optimizer must be a LocalOptimizer such as moonfl\."):
+    with pytest.raises(
+        InputError, match=r"optimizer must be of type LocalOptimizer, such as moonfl\."
+    ):
         Experiment(optimizer=moonfl.Adam())  # the server optimizer
     with pytest.raises(InputError, match="schedule must be of type Schedule, such as"):
         Experiment(schedule="cosine")
