@@ -10,7 +10,7 @@ import pytest
 import make
 import result_tables
 import stored_runs
-from helpers.problems import MemoryRecorder, quadratics, train
+from helpers.problems import MemoryRecorder, mean_variate, quadratics, train
 from moonfl import federation
 from moonfl.algorithms import Scaffold
 from moonfl.algorithms.fednova import effective_steps
@@ -398,9 +398,7 @@ def control_variates(variant: Scaffold) -> tuple[float, float, float]:
     start = federation.init_server(exp, task).shared["c"]["w"]
     engine = Embedded(exp, task)
     server = federation.run(exp, task, engine, MemoryRecorder())
-    states = [engine.states.load(i, before=exp.rounds) for i in range(4)]
-    mean = sum(float(state["c_i"]["w"]) for state in states if state) / 4
-    return float(server.shared["c"]["w"]), mean, float(start)
+    return float(server.shared["c"]["w"]), mean_variate(exp, engine), float(start)
 
 
 def test_random_variates_do_harm_in_the_first_rounds() -> None:

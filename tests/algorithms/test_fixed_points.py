@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.problems import MemoryRecorder, quadratics, train
+from helpers.problems import MemoryRecorder, mean_variate, quadratics, train
 from moonfl.algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold
 from moonfl.algorithms.fednova import effective_steps
 from moonfl.engines.embedded import Embedded
@@ -79,8 +79,7 @@ def test_scaffold_c_is_the_mean_of_the_c_i() -> None:
     )
     engine = Embedded(exp, task)
     server = run(exp, task, engine, MemoryRecorder())
-    c_i = [engine.states.load(i, before=exp.rounds) for i in range(4)]
-    mean = sum(float(state["c_i"]["w"]) for state in c_i if state) / 4
+    mean = mean_variate(exp, engine)
     assert float(server.shared["c"]["w"]) == pytest.approx(mean, abs=1e-5)
     assert mean != 0
 

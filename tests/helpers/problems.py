@@ -56,6 +56,12 @@ def train(exp: Experiment, task: Task) -> Server:
     return run(exp, task, Embedded(exp, task), MemoryRecorder())
 
 
+def mean_variate(exp: Experiment, engine: Embedded) -> float:
+    """Return the mean over all parties of SCAFFOLD's c_i for the model `Point`."""
+    states = [engine.states.load(i, before=exp.rounds) for i in range(exp.parties)]
+    return sum(float(state["c_i"]["w"]) for state in states if state) / exp.parties
+
+
 class Point(nn.Module):
     """A model with one scalar parameter, w."""
 

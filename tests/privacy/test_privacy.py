@@ -20,7 +20,7 @@ import moonfl
 from helpers.equality import same
 from helpers.flower_deployment import Deployment, run_simulated
 from helpers.interruption import StopError, results_of, stop_after
-from helpers.problems import MemoryRecorder, quadratics, train, with_algorithm
+from helpers.problems import MemoryRecorder, mean_variate, quadratics, train, with_algorithm
 from moonfl.algorithms import ALGORITHMS, FedAvg
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError, RunError
@@ -144,8 +144,7 @@ def test_scaffolds_c_is_the_mean_of_the_c_i(parties: int, rate: float) -> None:
     exp = override(base, words)
     engine = Embedded(exp, task)
     server = run(exp, task, engine, MemoryRecorder())
-    states = [engine.states.load(i, before=exp.rounds) for i in range(parties)]
-    mean = sum(float(state["c_i"]["w"]) for state in states if state) / parties
+    mean = mean_variate(exp, engine)
     assert mean != 0
     assert float(server.shared["c"]["w"]) == pytest.approx(mean, rel=1e-4)
 

@@ -35,25 +35,21 @@ def select_experiment(
     names = [word for word in words if not is_change(word)]
     if len(names) > 1:
         raise InputError(f"one preset or file is allowed, got {len(names)}: {' '.join(names)}")
-    sets_dataset = any(change.startswith("dataset=") for change in changes)
-    if not names and sets_dataset:  # what suits the digits need not suit other data
+    keys = [change.partition("=")[0] for change in changes]
+    if not names and "dataset" in keys:  # what suits the digits need not suit other data
         exp = override(Experiment(), changes)
-        if not may_be_unused:
-            check_effects(exp, keys_of(changes))
-        check_reads_files(exp)
-        return f"{exp.dataset}-{short_name(exp.algorithm)}", exp
-    name = names[0] if names else presets.DEFAULT
-    exp = override(read_experiment(name, trust), changes)
+        stem = f"{exp.dataset}-{short_name(exp.algorithm)}"
+        may_lack_dataset = True
+    else:
+        name = names[0] if names else presets.DEFAULT
+        exp = override(read_experiment(name, trust), changes)
+        stem = Path(name).stem
+        may_lack_dataset = "data_dir" in keys or lacks_dataset(name)
     if not may_be_unused:
-        check_effects(exp, keys_of(changes))
-    if any(change.startswith("data_dir=") for change in changes) or lacks_dataset(name):
+        check_effects(exp, keys)
+    if may_lack_dataset:
         check_reads_files(exp)
-    return Path(name).stem, exp
-
-
-def keys_of(changes: list[str]) -> list[str]:
-    """Return the keys of key=value changes."""
-    return [change.partition("=")[0] for change in changes]
+    return stem, exp
 
 
 def lacks_dataset(name: str) -> bool:
