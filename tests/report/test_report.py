@@ -413,6 +413,21 @@ def test_a_hundred_classes_and_parties(tmp_path: Path) -> None:
     assert page.stat().st_size < 1_000_000
 
 
+def test_a_class_without_test_samples_has_no_accuracy(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", rounds=2)
+    final = json.loads((run / "final.json").read_text())
+    confusion = np.full((10, 10), 2)
+    confusion[3] = 0
+    final["confusion"] = confusion.tolist()
+    (run / "final.json").write_text(json.dumps(final))
+    page = report.write([run], tmp_path / "out")
+    with (tmp_path / "out/classes.csv").open(newline="") as file:
+        _, *rows = csv.reader(file)
+    assert [row[1] for row in rows] == ["10.0"] * 3 + [""] + ["10.0"] * 6
+    assert "mean of the diagonal 10.0 %" in page.read_text()
+    assert "nan" not in (tmp_path / "out/confusion.svg").read_text()
+
+
 def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", rounds=2, dataset='<script>alert("$x$")</script>')
     text = report.write([run], tmp_path / "out").read_text()

@@ -28,16 +28,18 @@ def confusion_matrix(name: str, group: Group) -> Picture | None:
             axes.set_yticks(range(count), names)
             size = 8 if count <= 12 else 6
             for (i, k), share in np.ndenumerate(shares):
+                if np.isnan(share):  # the class has no test samples
+                    continue
                 text, colour = f"{100 * share:.0f}", text_colour(share)
                 axes.text(k, i, text, ha="center", va="center", fontsize=size, color=colour)
     mistakes = shares - np.diag(shares.diagonal())
-    true, predicted = np.unravel_index(int(mistakes.argmax()), mistakes.shape)
+    true, predicted = np.unravel_index(int(np.nanargmax(mistakes)), mistakes.shape)
     caption = (
         "Predictions for the test samples of each true class (row), in percent of the row, over "
         f"{seed_count(group)}. Most frequent mistake: {names[true]} classified as "
         f"{names[predicted]}, {100 * mistakes[true, predicted]:.0f} %."
     )
-    mean = 100 * shares.diagonal().mean()
+    mean = 100 * np.nanmean(shares.diagonal())
     alt = (
         f"Heat map of {count} by {count} classes for {group.label}; "
         f"mean of the diagonal {mean:.1f} %."

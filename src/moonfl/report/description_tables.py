@@ -8,7 +8,7 @@ from .groups import IGNORED, Group
 from .labels import format_value
 from .result_tables import mark_small
 from .runs import Run
-from .statistics import confusion_shares, held_out_scores, party_metric
+from .statistics import class_accuracies, held_out_scores, party_metric
 from .tables import Column, Table, integer, percent, significant_digits
 
 
@@ -123,12 +123,12 @@ def runs_table(groups: list[Group]) -> Table:
 
 def class_tables(groups: list[Group]) -> list[Table]:
     """Return the tables of accuracy per class, one for each set of classes."""
-    diagonals: dict[tuple[str, ...], list[tuple[Group, list[float]]]] = {}
+    diagonals: dict[tuple[str, ...], list[tuple[Group, list[float | None]]]] = {}
     for group in groups:
-        shares = confusion_shares(group)
-        if shares is not None:
-            names = tuple(group.class_names(len(shares)))
-            diagonals.setdefault(names, []).append((group, shares.diagonal().tolist()))
+        accuracies = class_accuracies(group)
+        if accuracies:
+            names = tuple(group.class_names(len(accuracies)))
+            diagonals.setdefault(names, []).append((group, accuracies))
     tables = []
     for number, (names, entries) in enumerate(diagonals.items(), 1):
         members = [group for group, _ in entries]
@@ -146,7 +146,7 @@ def class_tables(groups: list[Group]) -> list[Table]:
                 rows=rows,
                 note=(
                     "Percentage of the test samples of a class that are classified correctly, over "
-                    "all seeds."
+                    "all seeds; empty: the class has no test samples."
                 ),
                 collapsed=True,
             )

@@ -11,7 +11,7 @@ from .curves import describe_setting, short_label
 from .groups import Group, baseline_name
 from .rendering import Picture, render
 from .statistics import (
-    confusion_shares,
+    class_accuracies,
     final_score,
     final_scores,
     held_out_scores,
@@ -335,10 +335,14 @@ def class_chart(name: str, groups: list[Group]) -> Picture | None:
     """Return a chart of the test accuracy of every class; None if it was not recorded."""
     series = []
     for group in groups:
-        shares = confusion_shares(group)
-        accuracies = [] if shares is None else (100 * shares.diagonal()).tolist()
+        accuracies = class_accuracies(group)
         names = group.class_names(len(accuracies))
-        series.append(Series(group, dict(zip(names, accuracies, strict=True))))
+        values = {
+            name: 100 * accuracy
+            for name, accuracy in zip(names, accuracies, strict=True)
+            if accuracy is not None
+        }
+        series.append(Series(group, values))
     return comparison_chart(
         name,
         series,

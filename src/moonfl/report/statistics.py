@@ -193,7 +193,10 @@ def mean_by_party(values: dict[int, list[float]]) -> dict[int, float]:
 
 
 def confusion_shares(group: Group) -> Floats | None:
-    """Return the confusion matrix over all seeds as shares of each true class (row)."""
+    """Return the confusion matrix over all seeds as shares of each true class (row).
+
+    The row of a class without test samples is NaN.
+    """
     matrices = [
         np.asarray(run.final.confusion, dtype=float)
         for run in group.runs
@@ -202,8 +205,17 @@ def confusion_shares(group: Group) -> Floats | None:
     if not matrices or len({matrix.shape for matrix in matrices}) > 1:
         return None
     total = np.sum(matrices, axis=0)
-    shares: Floats = total / np.maximum(total.sum(axis=1, keepdims=True), 1)
+    samples = total.sum(axis=1, keepdims=True)
+    shares: Floats = total / np.where(samples > 0, samples, np.nan)
     return shares
+
+
+def class_accuracies(group: Group) -> list[float | None]:
+    """Return the accuracy of each class, None without test samples; empty if not recorded."""
+    shares = confusion_shares(group)
+    if shares is None:
+        return []
+    return [None if np.isnan(share) else share for share in shares.diagonal().tolist()]
 
 
 def drift_curves(group: Group) -> tuple[Floats, Floats] | None:
