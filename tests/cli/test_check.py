@@ -55,6 +55,19 @@ def test_problems_of_tables(
     assert found == status, out
 
 
+def test_codes_in_several_spellings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    codes = ["1", "1.0", "01", "2"]
+    lines = [f"{codes[k % 4]},{k},{'xy'[k % 2]}" for k in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["code,a,label", *lines, ""]))
+    keys = ["partition=iid", "parties=1", "encode=onehot", "categorical=code"]
+    status, out = check(capsys, tmp_path / "t.csv", *keys)
+    assert status == 0
+    assert (
+        "has '1', '1.0', which differ only in case, whitespace or a decimal point; they are" in out
+    )
+    assert "has '01', '1', one number but different categories; use one spelling" in out
+
+
 def test_encodings_test_classes_arrays_and_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

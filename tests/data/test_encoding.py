@@ -203,6 +203,64 @@ def test_a_data_frame_is_read_like_its_file(tmp_path: Path) -> None:
         frame_table(frame, "frame")
 
 
+def test_codes_are_the_same_however_pandas_writes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty cell turns a column of integers into floats, which are written as 1.0."""
+    pandas = pytest.importorskip("pandas")
+    stages = [[1, 2, 3, np.nan][k % 4] for k in range(24)]
+    smokers = [k % 3 == 0 for k in range(24)]
+    frame = pandas.DataFrame({"stage": stages, "smoker": smokers, "label": list("ab") * 12})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert "1.0,True,a" in (tmp_path / "t.csv").read_text()
+    rules = Reading(impute="mean", encode="onehot", categorical=("stage", "smoker"))
+    data = read_csv(tmp_path / "t.csv", rules)
+    assert data.table is not None
+    encoding = learn_encoding(["stage", "smoker"], [summarise(data.train.x, data.table)], "mean", 5)
+    assert encoding.features == ("stage=1", "stage=2", "stage=3", "smoker=false", "smoker=true")
+    rows = data.train.x.numpy()
+    integers = frame.astype({"stage": "Int64"})
+    for other in (frame, integers, frame.astype({"stage": str}), frame.astype({"smoker": object})):
+        assert np.array_equal(encode_cells(frame_table(other, "f"), encoding), rows, equal_nan=True)
+    assert capsys.readouterr().err == ""
+    mixed = table(("stage", ["1", "1.0", "1.", "01", "1.5", " 2.00", "-3.0", "x1.0"]))
+    (column,), _ = read_columns([mixed], ["stage"], Rules("mean", "onehot", ("stage",)))
+    assert column.categories == ("-3", "01", "1", "1.5", "2", "x1.0")
+
+
+def test_an_encoding_of_a_former_version_takes_codes_in_any_spelling() -> None:
+    shares = [0.5, 0.25, 0.25]
+    column = {"name": "stage", "categories": ["1.0", "10.0", "2.5"], "shares": shares}
+    record = convert({"impute": "mean", "columns": [column]}, EncodingRecord, "file")
+    encoding = from_record(record)
+    assert encoding.features == ("stage=1", "stage=10", "stage=2.5")
+    rows = encode_cells(table(("stage", ["1", "1.0", "10", "2.5"])), encoding)
+    assert rows[:, 0].tolist() == [0, 0, 1, 2]
+    column["categories"] = ["1", "1.0", "2.0"]  # of sites that write them differently
+    encoding = from_record(convert({"impute": "mean", "columns": [column]}, EncodingRecord, "file"))
+    assert encoding.features == ("stage=1", "stage=1.0", "stage=2")
+    assert encode_cells(table(("stage", ["1.0", "2"])), encoding)[:, 0].tolist() == [0, 2]
+
+
+def test_the_user_is_notified_of_unknown_categories(capsys: pytest.CaptureFixture[str]) -> None:
+    """pandas reads 01 as the integer 1."""
+    pandas = pytest.importorskip("pandas")
+    raw = table(
+        ("code", [f"0{1 + k % 7}" for k in range(35)]), ("sex", ["f", "m", "x", "m", "f"] * 7)
+    )
+    columns, (x,) = read_columns([raw], ["code", "sex"], Rules("mean", "onehot", ("code",)))
+    encoding = learn_encoding(["code", "sex"], [summarise(torch.from_numpy(x), columns)], "mean", 5)
+    frame = pandas.DataFrame({"code": [1, 2, 3], "sex": ["F", "d", "e"]})
+    encode_cells(frame_table(frame, "the data frame"), encoding)
+    assert capsys.readouterr().err == (
+        "moonfl: the data frame: categories that the model does not know, and treats as none of "
+        "those it knows: column 'code' in 3 of 3 rows, such as '1' (it knows 01, 02, 03, 04, 05 "
+        "and 2 more), column 'sex' in 2 of 3 rows, such as 'd' (it knows f, m, x)\n"
+    )
+    encode_cells(raw, encoding)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_column_may_be_empty_at_one_party_but_not_at_all() -> None:
     numeric, empty = (Column("a"),), torch.full((3, 1), math.nan)
     values = summarise(torch.tensor([[1.0], [3.0]]), numeric)

@@ -14,7 +14,15 @@ from torch import Tensor
 
 from ..data.augment import is_pixels
 from ..data.base import Reading
-from ..data.columns import RawTable, encode_cells, frame_table, is_frame, read_columns, rules_of
+from ..data.columns import (
+    RawTable,
+    encode_cells,
+    frame_table,
+    is_frame,
+    listed,
+    read_columns,
+    rules_of,
+)
 from ..data.folder import find_images
 from ..data.images import Images
 from ..data.npz import read_samples
@@ -33,7 +41,6 @@ from .recovery import IN_PYTHON, recovery_hints
 
 BATCH = 500  # samples that are predicted at a time
 THRESHOLD = 0.5  # a label with a larger probability is predicted
-MAX_COLUMNS = 5  # names of ignored columns that a note lists
 
 
 @dataclass(frozen=True)
@@ -212,9 +219,7 @@ def _rows_of_table(model: TrainedModel, table: RawTable) -> NDArray[np.float64]:
 def _notify_ignored(table: RawTable, names: Sequence[str]) -> None:
     """Notify the user of columns that the model does not use."""
     if names:
-        more = f" and {len(names) - MAX_COLUMNS} more" if len(names) > MAX_COLUMNS else ""
-        listed = f"{', '.join(names[:MAX_COLUMNS])}{more}"
-        notify(f"moonfl: {table.location}: columns that the model does not use: {listed}")
+        notify(f"moonfl: {table.location}: columns that the model does not use: {listed(names)}")
 
 
 def _read_images(model: TrainedModel, folder: Path) -> tuple[str, list[str], Images]:

@@ -16,6 +16,7 @@ TIME = r"([ T]\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+-]\d{2}:?\d{2})?)?"
 DATE = re.compile(
     rf"(\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.]\d{{1,2}}[-/.]\d{{2,4}}){TIME}"
 )
+INTEGER = re.compile(r"([+-]?[0-9]+)\.0*")  # an integer with a decimal point, as in 1.0
 DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+")
 
 
@@ -67,5 +68,11 @@ def has_decimal_comma(text: str) -> bool:
 
 
 def category(text: str) -> str:
-    """Return the name of a category: case and repeated whitespace do not distinguish two."""
-    return " ".join(text.split()).casefold()
+    """Return the name of a category.
+
+    Case and repeated whitespace do not distinguish two, nor does a decimal point after a code:
+    pandas writes 1 as 1.0 if the column has missing values.
+    """
+    name = " ".join(text.split()).casefold()
+    code = INTEGER.fullmatch(name)
+    return name if code is None else code[1]

@@ -1,7 +1,7 @@
 """Checks of user-supplied data for `moonfl check` and `moonfl run`: every problem, with advice."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -10,7 +10,7 @@ import torch
 
 from ..errors import InputError
 from .base import Dataset, Reading
-from .cells import category, is_missing, is_number
+from .cells import category, is_missing, is_number, parse_number
 from .columns import RawTable, Rules, looks_like_identifier, read_column, rules_of
 from .folder import find_images
 from .images import Images
@@ -107,8 +107,23 @@ def _column_problems(tables: list[RawTable], name: str, rules: Rules) -> list[Fi
     if are_integers and looks_like_identifier(len(distinct), len(present)) and not errors:
         text = f"{place} has {len(distinct)} distinct integers and may be an identifier; if so, "
         findings.append(Finding(WARNING, f"{text}leave it out with ignore={name}"))
-    if not errors and not all(map(is_number, distinct)):
+    if errors:
+        return findings
+    has_codes = name in rules.categorical
+    if has_codes or not all(map(is_number, distinct)):
         findings += similar_names(f"{place} has", distinct, "they are one category")
+    if has_codes:
+        findings += _equal_codes(place, distinct)
+    return findings
+
+
+def _equal_codes(place: str, cells: set[str]) -> list[Finding]:
+    """Return codes that are one number, but different categories: 1 and 01."""
+    names = {category(text) for text in cells if is_number(text)}
+    findings = []
+    for group in _grouped(names, parse_number):
+        text = f"{place} has {group}, one number but different categories; use one spelling"
+        findings.append(Finding(WARNING, text))
     return findings
 
 
@@ -124,17 +139,20 @@ def _duplicate_rows(table: Table, features: list[str]) -> list[Finding]:
 
 
 def similar_names(place: str, names: Iterable[str], advice: str) -> list[Finding]:
-    """Return names that differ only in case or whitespace."""
-    groups: dict[str, list[str]] = defaultdict(list)
+    """Return names that differ only in case, whitespace or the decimal point of a code."""
+    difference = "which differ only in case, whitespace or a decimal point"
+    return [
+        Finding(WARNING, f"{place} {group}, {difference}; {advice}")
+        for group in _grouped(names, category)
+    ]
+
+
+def _grouped(names: Iterable[str], key: Callable[[str], object]) -> list[str]:
+    """Return the lists of names that have the same key, where there are several."""
+    groups: dict[object, list[str]] = defaultdict(list)
     for name in sorted(names):
-        groups[category(name)].append(name)
-    findings = []
-    for group in groups.values():
-        if len(group) > 1:
-            listed = ", ".join(f"'{name}'" for name in group)
-            text = f"{place} {listed}, which differ only in case or whitespace; {advice}"
-            findings.append(Finding(WARNING, text))
-    return findings
+        groups[key(name)].append(f"'{name}'")
+    return [", ".join(group) for group in groups.values() if len(group) > 1]
 
 
 def image_problems(folder: Path) -> list[Finding]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, displayed
+from ..errors import InputError, displayed, notify
 from .base import Reading
 from .cells import (
     BOOLEANS,
@@ -22,6 +22,7 @@ from .cells import (
 )
 from .encoding import UNKNOWN, Column, EncodedColumn, Encoding
 
+MAX_LISTED = 5  # columns or categories that a note lists
 FEW_VALUES = 20  # so many distinct values are categories, however few rows there are
 FEW_ROWS = 5  # with more rows than this, values that are all distinct are identifiers
 MAX_LENGTH = 100  # characters of a category
@@ -256,9 +257,11 @@ def _value(text: str) -> float:
 def encode_cells(table: RawTable, encoding: Encoding) -> NDArray[np.float64]:
     """Return the rows of a table as a model with this encoding takes them.
 
-    A category that the encoding does not have becomes UNKNOWN: none of the known ones.
+    A category that the encoding does not have becomes UNKNOWN: none of the known ones. The user is
+    notified of it.
     """
     x = np.empty((table.rows, len(encoding.columns)))
+    notes: list[str] = []
     for k, column in enumerate(encoding.columns):
         cells = table.cells[column.name]
         if encoding.impute == "refuse":
@@ -266,7 +269,25 @@ def encode_cells(table: RawTable, encoding: Encoding) -> NDArray[np.float64]:
         if column.categories is None:
             _check_numeric(table, column)
         x[:, k] = store(cells, column.categories)
+        if column.categories is not None:
+            unknown = np.flatnonzero(x[:, k] == UNKNOWN)
+            if len(unknown) > 0:
+                notes.append(
+                    f"column '{column.name}' in {len(unknown)} of {table.rows} rows, such as "
+                    f"'{_text(cells, int(unknown[0]))}' (it knows {listed(column.categories)})"
+                )
+    if notes:
+        notify(
+            f"moonfl: {table.location}: categories that the model does not know, and treats as "
+            f"none of those it knows: {listed(notes)}"
+        )
     return x
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names and the number of the others."""
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return f"{', '.join(names[:MAX_LISTED])}{more}"
 
 
 def _check_numeric(table: RawTable, column: EncodedColumn) -> None:
@@ -305,9 +326,11 @@ def frame_table(frame: Any, location: str) -> RawTable:
 
 
 def _frame_cells(series: Any, location: str) -> Cells:
-    """Return the cells of a column of a data frame: numbers as they are, others as text."""
+    """Return the cells of a column of a data frame: numbers as they are, others as in a file."""
     values = series.to_numpy()
-    if values.dtype.kind in "biuf":
+    if values.dtype.kind == "b":
+        return [str(value) for value in values.tolist()]
+    if values.dtype.kind in "iuf":
         numbers: NDArray[np.float64] = values.astype(np.float64)
         limit = FLOAT32_MAX if values.dtype.kind == "f" else 2.0**53
         if bool((np.abs(numbers) > limit).any()):

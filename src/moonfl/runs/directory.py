@@ -20,6 +20,7 @@ from pathlib import Path
 import tomli_w
 
 from ..components import COMPONENTS, check_resumable
+from ..data.encoding import from_record
 from ..errors import DamagedRunError, DivergenceError, InputError, RunExistsError
 from ..experiment import Experiment, Trust, from_toml, read_toml, to_toml
 from ..kernels import in_use
@@ -208,7 +209,7 @@ def check_data(directory: Path, exp: Experiment, task: Task) -> None:
     if stored.sha256 is None:
         raise DamagedRunError(f"{directory / PARTITION} is damaged: it has no sha256")
     current = task.partition_record()
-    if stored.sha256 != current.sha256:
+    if stored.sha256 != current.sha256 and not _is_respelled(stored, task):
         raise InputError(
             f"the data of {exp.dataset} have changed since {directory} began: "
             "other samples, or another partition; restore the data, or start a new run"
@@ -216,6 +217,13 @@ def check_data(directory: Path, exp: Experiment, task: Task) -> None:
     check_names("class", stored.classes, current.classes, directory)
     check_names("column", stored.features, current.features, directory)
     check_names("party", stored.names, current.names, directory)
+
+
+def _is_respelled(stored: PartitionRecord, task: Task) -> bool:
+    """Return True if only the spelling of codes differs, which former versions stored as 1.0."""
+    if stored.encoding is None or from_record(stored.encoding) != task.preparation.encoding:
+        return False
+    return stored.sha256 == task.hash_data(stored.encoding)
 
 
 def check_names(

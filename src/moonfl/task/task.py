@@ -218,11 +218,13 @@ class Task:
             shape=list(first.shape[1:]),
             dtype=str(first.dtype).removeprefix("torch."),
             encoding=self.encoding_record(),
-            sha256=hash_examples(
-                *parties, *self.held_out.values(), encoding=self.encoding_record()
-            ),
+            sha256=self.hash_data(self.encoding_record()),
             duplicates=self.duplicates,
         )
+
+    def hash_data(self, encoding: EncodingRecord | None) -> str:
+        """Return the hash of all samples, and of the encoding of a table."""
+        return hash_examples(*self.all_parties(), *self.held_out.values(), encoding=encoding)
 
     def encoding_record(self) -> EncodingRecord | None:
         """Return the encoding of a table as plain values."""
