@@ -132,6 +132,22 @@ def test_images_are_upright(suffix: str, orientation: int, tmp_path: Path) -> No
     assert np.array_equal(x[torch.tensor([0])][0].permute(1, 2, 0).numpy(), upright)
 
 
+@pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA"])
+@pytest.mark.parametrize(("orientation", "turns"), [(3, 2), (6, 3), (8, 1)])
+def test_the_pixels_of_a_turned_tiff_are_those_of_the_file(
+    mode: str, orientation: int, turns: int, tmp_path: Path
+) -> None:
+    """Pillow maps uncompressed files into memory, with the height and width of the wrong side."""
+    shape = (20, 30, len(mode)) if len(mode) > 1 else (20, 30)
+    stored = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    image = Image.fromarray(stored).convert(mode)
+    (tmp_path / "a").mkdir()
+    image.save(tmp_path / "a" / "scan.tif", tiffinfo={ExifTags.Base.Orientation: orientation})
+    grey = stored[:, :, None].repeat(3, axis=2) if len(mode) == 1 else stored[:, :, :3]
+    x = read_folder(tmp_path, Reading()).train.x
+    assert np.array_equal(x[torch.tensor([0])][0].permute(1, 2, 0).numpy(), np.rot90(grey, turns))
+
+
 def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     Image.new("L", (MAX_PIXELS // 1024 + 1, 1024)).save(tmp_path / "a" / "large.png")
