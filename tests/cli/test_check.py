@@ -40,6 +40,11 @@ def test_a_table_with_many_problems(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("a,b,label\n1,5,x\n2,5,y\n3,5,x\n", "'b' has the same value in all rows", 0),
         ("a,label\n1,x\n1,y\n3,x\n", "1 rows have the features of another row", 0),
         ("id,label\n" + "".join(f"{k},{'xy'[k % 2]}\n" for k in range(30)), "may be an ident", 0),
+        (
+            "Unnamed: 0,a,label\n" + "".join(f"{k},{k % 5},{'xy'[k // 10]}\n" for k in range(20)),
+            "'Unnamed: 0' numbers the rows, and reveals the labels if they are sorted by them",
+            0,
+        ),
         ("a,label\n1,x\n2,\n3,\n", "line 3, 4: column 'label' is empty", 1),
         ("a;label\n1,5;x\n2,5;y\n", "'1,5', with a decimal comma", 1),
         ("a,label\n2020-01-01,x\n2020-02-01,y\n", "a date; replace it", 1),

@@ -92,6 +92,8 @@ DAMAGED_TABLES = [
     ("age,label\n1,a\n2,\n", "line 3: the cell of column 'label' is empty; fill it in"),
     ("age,label\n1,1\n2,1.0\n3,2\n", "column 'label' has 1 and 1.0, one number in two spellings"),
     ("age,age,label\n1,1,a\n", "more than one column 'age'; rename one of them"),
+    (",age,label\n0,1,a\n1,2,b\n", r"column 1 has no name; .*to_csv\(path, index=False\)"),
+    (",,age,label\n0,0,1,a\n", "more than one column without a name; rename one of them"),
     ("label\na\n", "no feature columns: its only columns are label"),
     ("age,lable\n1,a\n", "unknown column of .* 'label'; did you mean lable"),
     ('age,label\n"1,a\n', "not a text table"),

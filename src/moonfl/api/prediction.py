@@ -219,7 +219,8 @@ def _rows_of_table(model: TrainedModel, table: RawTable) -> NDArray[np.float64]:
 def _notify_ignored(table: RawTable, names: Sequence[str]) -> None:
     """Notify the user of columns that the model does not use."""
     if names:
-        notify(f"moonfl: {table.location}: columns that the model does not use: {listed(names)}")
+        ignored = listed([name or "one without a name" for name in names])
+        notify(f"moonfl: {table.location}: columns that the model does not use: {ignored}")
 
 
 def _read_images(model: TrainedModel, folder: Path) -> tuple[str, list[str], Images]:

@@ -11,7 +11,7 @@ import torch
 from ..errors import InputError
 from .base import Dataset, Reading
 from .cells import category, is_missing, is_number, parse_number
-from .columns import RawTable, Rules, looks_like_identifier, read_column, rules_of
+from .columns import FEW_ROWS, RawTable, Rules, looks_like_identifier, read_column, rules_of
 from .folder import find_images
 from .images import Images
 from .tables import Table, feature_names, read_tables
@@ -171,10 +171,26 @@ def dataset_warnings(data: Dataset, party_sizes: dict[str, int]) -> list[Finding
     findings = similar_names("there are the classes", data.classes, "correct the labels")
     if data.train.y.dim() == 1 and not data.train.y.is_floating_point():
         findings += _class_warnings(data)
+    findings += _row_numbers(data)
     for name, size in party_sizes.items():
         if size < FEW_SAMPLES:
             text = f"party {name} has {size} samples, of which some are held out"
             findings.append(Finding(WARNING, text))
+    return findings
+
+
+def _row_numbers(data: Dataset) -> list[Finding]:
+    """Return the columns of a table that number its rows, such as the index of a data frame."""
+    x = data.train.x
+    if isinstance(x, Images) or len(x) <= FEW_ROWS:
+        return []
+    findings = []
+    for k, name in enumerate(data.features):
+        if bool((x[1:, k] - x[:-1, k] == 1).all()):
+            text = (
+                f"column '{name}' numbers the rows, and reveals the labels if they are sorted by "
+            )
+            findings.append(Finding(WARNING, f"{text}them; leave it out with ignore={name}"))
     return findings
 
 

@@ -150,7 +150,13 @@ def read_table(path: Path, reading: Reading) -> Table:
 
 
 def check_columns(path: Path, names: Collection[str], reading: Reading) -> None:
-    """Check that a table has the column of the classes and those to ignore."""
+    """Check that all columns have names, and that those of the classes and to ignore exist."""
+    for k, name in enumerate(names):
+        if not name:
+            raise InputError(
+                f"{path}: column {k + 1} has no name; name it, or remove it. If it is the index of "
+                "a pandas data frame, write the table with to_csv(path, index=False)"
+            )
     for label in reading.labels:
         if label not in names:
             raise InputError(f"{unknown(f'column of {path}', label, names)}{_label_hint(reading)}")
@@ -226,7 +232,8 @@ def _positions(path: Path, names: list[str]) -> dict[str, int]:
     positions: dict[str, int] = {}
     for k, name in enumerate(name.strip() for name in names):
         if name in positions:
-            raise InputError(f"{path} has more than one column '{name}'; rename one of them")
+            column = f"column '{name}'" if name else "column without a name"
+            raise InputError(f"{path} has more than one {column}; rename one of them")
         positions[name] = k
     return positions
 
