@@ -20,8 +20,11 @@ from helpers.flower_deployment import (
     drop_updates,
 )
 from helpers.flower_grid import unpack
+from moonfl import RunError
 from moonfl.errors import DivergenceError
+from moonfl.flower import client
 from moonfl.flower.protocol import pack
+from moonfl.runs.directory import read_rounds
 from moonfl.runs.tensor_files import load
 
 
@@ -51,6 +54,8 @@ TOO_MANY_HITS = "more correct samples of a class than samples or predictions of 
     [
         ({"test": None}, "it reports no counts for its 120 test samples"),
         ({"party": 0}, "it reports party 0, expected 1"),
+        ({"version": "0.0.1"}, r"it has moonfl 0\.0\.1, the server"),
+        ({"sha256": "0" * 64}, "its data are not the data it had when the run started"),
         (counts(loss=1e300), r"it reports 1e\+300 as the sum of its losses; it must be from 0 to"),
         (counts(loss="x"), r"Expected `float`, got `str` - at `\$\.test\.loss`"),
         (counts(hits=120), r"Expected `array`, got `int` - at `\$\.test\.hits`"),
@@ -93,6 +98,42 @@ def test_inconsistent_counts_are_refused(
     deployment.grid.intercept = edit_evaluation(**fields)
     assert list(deployment.serve().rounds[0]["sites"]) == ["0", "2"]
     assert re.search(f"site-2 does not evaluate the model: .*{message}", capsys.readouterr().err)
+
+
+def test_a_site_whose_held_out_samples_changed_is_left_out(deployment: Deployment) -> None:
+    """They change after the site has trained, and their number is the same."""
+    deployment.exp = replace(MOON3, rounds=1)
+    path = deployment.folder / "site-2" / "data.npz"
+
+    def change(request: Message, reply: Message) -> Message:
+        if request.metadata.message_type == "train" and request.metadata.dst_node_id == 3:
+            arrays = dict(np.load(path))
+            np.savez(path, **{**arrays, "y_test": arrays["y_test"][::-1]})
+        return reply
+
+    deployment.grid.intercept = change
+    (record,) = deployment.serve().rounds
+    assert record.absent == {"1": "its data are not the data it had when the run started"}
+    assert list(record.sites or {}) == ["0", "2"]
+
+
+def test_a_site_with_another_version_takes_no_part(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sites are updated during the run: two evaluate afterwards, and none trains again."""
+
+    def update(request: Message, reply: Message) -> Message:
+        if request.metadata.message_type == "evaluate":
+            monkeypatch.setattr(client, "versions", lambda: {"moonfl": "0.0.1"})
+        return reply
+
+    deployment.grid.intercept = update
+    reason = "it has moonfl 0.0.1, the server "
+    with pytest.raises(RunError, match=f"round 2 needs 2 .*: site-1: {reason}"):
+        deployment.serve()
+    (record,) = read_rounds(deployment.out, 1)
+    assert list(record.absent or {}) == ["1", "2"]
+    assert all(text.startswith(reason) for text in (record.absent or {}).values())
 
 
 def test_consistent_counts_are_accepted(deployment: Deployment) -> None:

@@ -31,7 +31,8 @@ from moonfl.flower.refusals import RefusedError
 from moonfl.models.base import TARGET_STATISTICS
 from moonfl.objectives.multilabel import CODES
 from moonfl.objectives.regression import FRACTION
-from moonfl.runs.directory import read_partition
+from moonfl.runs.directory import read_partition, versions
+from moonfl.runs.schema import SiteRecord
 
 ROWS = 90
 SHORT = ["parties=0", "rounds=2", "epochs=1", "batch_size=8", "out_dim=8", "algorithm=moon"]
@@ -368,8 +369,23 @@ def test_a_large_error_is_no_reason_to_refuse_a_site() -> None:
     )
     y = torch.tensor([[1.0], [1e5]]).double()
     errors = objective.tally(torch.ones(2, 1), y, 1e10, torch.zeros(2))
-    header = EvaluationHeader(party=0, test=pack_errors(errors))
-    counts = read_evaluation(pack(header), 0, {"test": 2}, "regression", 1)
+    site = SiteRecord(
+        party=0,
+        name="site-1",
+        versions=versions(),
+        shape=[1],
+        dtype="torch.float32",
+        classes=["y"],
+        counts=[2],
+        samples=2,
+        sha256="0" * 64,
+        held_out=2,
+        validation=0,
+    )
+    header = EvaluationHeader(
+        party=0, sha256=site.sha256, version=versions()["moonfl"], test=pack_errors(errors)
+    )
+    counts = read_evaluation(pack(header), site, {"test": 2}, "regression", 1)
     assert counts["test"] == errors
 
 

@@ -75,8 +75,9 @@ def test_only_models_and_counts_leave_a_site(deployment: Deployment) -> None:
     deployment.serve()
     site = {"party", "name", "secret", "versions", "shape", "dtype", "classes", "counts"}
     site |= {"held_out", "validation", "sha256"}
-    update = {"party", "round", "samples", "steps", "metrics", "sha256", "[params]", "[buffers]"}
-    assert sent == {"query": site, "train": update, "evaluate": {"party", "test"}}
+    reply = {"party", "sha256", "version"}
+    update = {*reply, "round", "samples", "steps", "metrics", "[params]", "[buffers]"}
+    assert sent == {"query": site, "train": update, "evaluate": {*reply, "test"}}
     assert all(list(deployment.states(party)[2]) == ["prev0"] for party in range(3))
     assert all(deployment.states(party).keys() == {0, 1, 2} for party in range(3))
     assert "secret" not in (deployment.out / "partition.json").read_text()

@@ -111,6 +111,10 @@ FORGERIES: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
         edit_update(lambda f, t: f.update(sha256="0")),
         "its data are not the data it had when the run started",
     ),
+    "another version": (
+        edit_update(lambda f, t: f.update(version="0.0.1")),
+        r"it has moonfl 0\.0\.1, the server",
+    ),
     "a state more": (
         edit_update(lambda f, t: t.update({"prev0": t["params"]})),
         "it sends params, buffers, extra/delta_c, prev0, expected params, buffers, extra/delta_c",

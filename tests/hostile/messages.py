@@ -42,6 +42,7 @@ from moonfl.flower.site_checks import read_target_moments
 from moonfl.objectives import make_objective
 from moonfl.objectives.multilabel import CODES
 from moonfl.objectives.regression import FRACTION
+from moonfl.runs.directory import versions
 from moonfl.runs.schema import Moments, SiteRecord
 from moonfl.types import Params, Server, State, Update
 
@@ -263,7 +264,7 @@ MESSAGES: dict[str, Reader] = {
         check_train_request,
     ),
     "update": message(
-        pack_update(UPDATE, 0, HASH),
+        pack_update(UPDATE, 0, sha256=HASH, version=versions()["moonfl"]),
         lambda content: read_update(content, EXPECTED_UPDATE),
         check_update,
         cases=2000,
@@ -275,9 +276,9 @@ MESSAGES: dict[str, Reader] = {
     ),
     **{
         f"evaluation, {task}": message(
-            pack(EvaluationHeader(party=1, test=counts)),
+            pack(EvaluationHeader(party=1, sha256=HASH, version=versions()["moonfl"], test=counts)),
             functools.partial(
-                read_evaluation, party=1, sizes={"test": 3, "validation": 0}, task=task, classes=2
+                read_evaluation, site=SITE, sizes={"test": 3, "validation": 0}, task=task, classes=2
             ),
             functools.partial(check_tallies, task),
         )

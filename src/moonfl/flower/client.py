@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -179,7 +180,7 @@ def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
             t=request.round,
         )
     states.save(site.party, request.round, new_state, request.accepted)
-    return pack_update(update, request.round, site.sha256())
+    return pack_update(update, request.round, sha256=site.sha256(), version=versions()["moonfl"])
 
 
 def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
@@ -198,8 +199,7 @@ def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
         with one_thread():
             model = workbench.module(params)
             tallies = task.tallies(task.evaluate_chunks(model, range(len(task.chunks()))))
-        counts = {name: to_counts(tally) for name, tally in tallies.items()}
-        return pack(EvaluationHeader(party=site.party, **counts))
+        return pack_evaluation(site, {name: to_counts(tally) for name, tally in tallies.items()})
     state = site.states(request.run).load(site.party, request.accepted)
     own = own_tensors(exp, task, state)
     with one_thread():
@@ -209,7 +209,15 @@ def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     counts = {name: to_counts(tally) for name, tally in by_model[LABEL].items()}
     for name, tally in by_model.get(GLOBAL, {}).items():
         counts[f"global_{name}"] = to_counts(tally)
-    return pack(EvaluationHeader(party=site.party, **counts))
+    return pack_evaluation(site, counts)
+
+
+def pack_evaluation(site: Site, counts: dict[str, Any]) -> RecordDict:
+    """Return the counts of a site on its evaluation sets as a message."""
+    header = EvaluationHeader(
+        party=site.party, sha256=site.sha256(), version=versions()["moonfl"], **counts
+    )
+    return pack(header)
 
 
 def blank_server(exp: Experiment, task: Task) -> Server:

@@ -255,7 +255,11 @@ class SiteEngine:
         def on_answer(i: int, answer: Answer) -> None:
             try:
                 tallies[i] = read_evaluation(
-                    content_of(answer), i, sizes[i], self.exp.task, len(self.task.classes)
+                    content_of(answer),
+                    self.membership.sites[i],
+                    sizes[i],
+                    self.exp.task,
+                    len(self.task.classes),
                 )
             except RefusedError as error:
                 refusals.append(error)

@@ -19,13 +19,13 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from ..errors import RunError, notify
-from ..runs.directory import versions
 from ..runs.schema import EncodingRecord, SiteRecord
 from ..settings import setting
 from .columns import describe_columns
 from .messaging import GRACE, TIMED_OUT, Answer, content_of, exchange
 from .protocol import DescribeRequest, pack, read_site
 from .refusals import RefusedError, sanitize
+from .site_checks import CHANGED_DATA, check_version
 
 RETRY_REFUSED = 30.0  # seconds after which a refused site is asked again: it may have been repaired
 
@@ -230,7 +230,7 @@ class Membership:
         owners |= {other.party: node for node, other in self.candidates.items()}
         if owners.get(party) in others:
             raise RefusedError(f"party {party} is already {self._owner(owners[party], party)}")
-        check_version(site)
+        check_version(site.versions.get("moonfl"))
         if self.started:
             for other in self.sites.values():
                 check_compatible(site, other)
@@ -319,17 +319,6 @@ def task_of(site: SiteRecord) -> tuple[bool, bool]:
     return (site.samples is not None, site.targets is not None)
 
 
-def check_version(site: SiteRecord) -> None:
-    """Check that a site has the server's version of moonfl."""
-    version = versions()["moonfl"]
-    site_version = site.versions.get("moonfl")
-    if site_version != version:
-        raise RefusedError(
-            f"it has moonfl {sanitize(str(site_version))}, the server {version}; "
-            "install the same version"
-        )
-
-
 def check_compatible(site: SiteRecord, other: SiteRecord) -> None:
     """Check that one model can be trained on the data of two sites."""
     if site.features and other.features and set(site.features) != set(other.features):
@@ -354,7 +343,7 @@ def check_unchanged(site: SiteRecord, before: SiteRecord) -> None:
     """Check that a site that returns has the data it had before."""
     keys = ("sha256", "counts", "samples", "held_out", "validation")
     if any(getattr(site, key) != getattr(before, key) for key in keys):
-        raise RefusedError("its data are not the data it had when the run started")
+        raise RefusedError(CHANGED_DATA)
 
 
 def with_stored_sums(site: SiteRecord, before: SiteRecord) -> SiteRecord:

@@ -24,11 +24,13 @@ check what a struct cannot express:
   samples and are finite; the counts of a table's columns fit the number of rows (site_checks.py).
 - `read_train_request`, `read_evaluate_request`: the message is meant for this party; the tensors
   are those of the site's own model and of the method's `init_server`.
-- `read_update`: party, round, samples, steps and the data's hash are the expected ones; tensors
-  are finite; variances are not negative; the federation's standardisation is unchanged; what is
-  sent in addition to the model has the scalars that the algorithm declares in `extra_like`.
-- `read_evaluation`: the party is the expected one; the counts of the task are consistent with each
-  other and with the number of held-out samples (counts.py); the loss is finite and plausible.
+- `read_update`, `read_evaluation`: party, version of moonfl and the data's hash are the expected
+  ones (`check_reply`).
+- `read_update`: round, samples and steps are the expected ones; tensors are finite; variances are
+  not negative; the federation's standardisation is unchanged; what is sent in addition to the model
+  has the scalars that the algorithm declares in `extra_like`.
+- `read_evaluation`: the counts of the task are consistent with each other and with the number of
+  held-out samples (counts.py); the loss is finite and plausible.
 
 `membership.py` then compares sites with each other (version, task, shape, classes, features,
 secret).
@@ -58,7 +60,7 @@ from ..types import Params, Server, State, Update
 from .arrays import owner_of, read_tensors, to_arrays
 from .counts import FORMATS, check_loss
 from .refusals import MARKER, RefusedError, sanitize
-from .site_checks import check_site
+from .site_checks import CHANGED_DATA, check_site, check_version
 
 CONFIG = "moonfl"  # name of the config record with header and names
 TENSORS = "tensors:"  # starts the name of the array record of a label
@@ -115,14 +117,20 @@ class TrainingMetrics(Header, frozen=True):
     bytes_up: Amount | UnsetType = UNSET
 
 
-class UpdateHeader(Header, frozen=True):
-    """Describes the model that a party sends after training."""
+class PartyReply(Header, kw_only=True, frozen=True):
+    """An answer of a party that took part in a round. The server checks who it is from."""
 
     party: int
+    sha256: str  # hash of the party's data
+    version: str  # of moonfl
+
+
+class UpdateHeader(PartyReply, kw_only=True, frozen=True):
+    """Describes the model that a party sends after training."""
+
     round: int
     samples: int
     steps: int
-    sha256: str  # hash of the party's data
     metrics: TrainingMetrics
 
 
@@ -138,14 +146,13 @@ class EvaluateRequest(ColumnOrder, kw_only=True, frozen=True):
     accepted: schema.Count | None = None  # the last round of this party that the server accepted
 
 
-class EvaluationHeader(Header, Generic[C], frozen=True, omit_defaults=True):
+class EvaluationHeader(PartyReply, Generic[C], kw_only=True, frozen=True, omit_defaults=True):
     """The counts of a party on its held-out samples, of the kind that its task has (counts.py).
 
     If each party has a model of its own, the first two are of this model, and the others of the
     model that the server sent, if it is complete.
     """
 
-    party: int
     test: C | None = None
     validation: C | None = None
     global_test: C | None = None
@@ -285,16 +292,20 @@ def check_recipient(addressed: int, party: int) -> None:
         )
 
 
-def pack_update(update: Update, round: int, sha256: str) -> RecordDict:
-    """Return a party's update of a round as a message; `sha256` is the hash of its data."""
+def pack_update(update: Update, round: int, *, sha256: str, version: str) -> RecordDict:
+    """Return a party's update of a round as a message.
+
+    `sha256` is the hash of its data, and `version` its version of moonfl.
+    """
     fields = TrainingMetrics.__struct_fields__
     metrics = {name: update.metrics[name] for name in fields if name in update.metrics}
     header = UpdateHeader(
         party=update.party,
+        sha256=sha256,
+        version=version,
         round=round,
         samples=update.num_samples,
         steps=update.num_steps,
-        sha256=sha256,
         metrics=TrainingMetrics(**metrics),
     )
     extra = tree.add_prefix("extra", update.extra)
@@ -309,12 +320,10 @@ def read_update(content: RecordDict, expected: ExpectedUpdate) -> Update:
     header = read_header(content, UpdateHeader, "update")
     request = expected.request
     samples = expected.site.num_samples
-    check_value("party", header.party, request.party)
+    check_reply(header, expected.site)
     check_value("round", header.round, request.round)
     check_value("samples", header.samples, samples)
     check_value("steps", header.steps, expected.steps)
-    if header.sha256 != expected.site.sha256:
-        raise RefusedError("its data are not the data it had when the run started")
     extra_like = tree.add_prefix("extra", expected.extra)
     model = {"params": expected.server.params, "buffers": expected.server.buffers}
     tensors = read_body(content, {**model, **extra_like})
@@ -331,6 +340,14 @@ def read_update(content: RecordDict, expected: ExpectedUpdate) -> Update:
         extra=extra,
         metrics=msgspec.to_builtins(header.metrics),
     )
+
+
+def check_reply(header: PartyReply, site: schema.SiteRecord) -> None:
+    """Check that an answer is that of a site whose software and data are as they were."""
+    check_value("party", header.party, site.party)
+    check_version(header.version)
+    if header.sha256 != site.sha256:
+        raise RefusedError(CHANGED_DATA)
 
 
 def check_value(name: str, value: int, expected: int) -> None:
@@ -388,9 +405,13 @@ def read_site(content: RecordDict, parties: int) -> schema.SiteRecord:
 
 
 def read_evaluation(
-    content: RecordDict, party: int, sizes: Mapping[str, int], task: str, classes: int
+    content: RecordDict,
+    site: schema.SiteRecord,
+    sizes: Mapping[str, int],
+    task: str,
+    classes: int,
 ) -> dict[str, Counts]:
-    """Return what a party counted on each evaluation set; `sizes` are its numbers of samples.
+    """Return what a site counted on each evaluation set; `sizes` are its numbers of samples.
 
     Sets without samples are left out. `classes` is the number of classes, labels or targets.
     """
@@ -398,7 +419,7 @@ def read_evaluation(
     generic: Any = EvaluationHeader
     header = read_header(content, generic[counts_format.message], "evaluation")
     read_body(content, {})
-    check_value("party", header.party, party)
+    check_reply(header, site)
     tallies = {}
     for name, size in sizes.items():
         if size > 0:
@@ -406,7 +427,7 @@ def read_evaluation(
             if counts is None:
                 raise RefusedError(f"it reports no counts for its {size} {name} samples")
             check_loss(counts.loss, size, counts_format.max_mean_loss)
-            tallies[name] = counts_format.unpack(counts, party, size, classes)
+            tallies[name] = counts_format.unpack(counts, site.party, size, classes)
     return tallies
 
 

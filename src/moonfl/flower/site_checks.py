@@ -1,4 +1,7 @@
-"""Checks of what a site reports about its data, from a message or from partition.json."""
+"""Checks of what a site reports about its data and software.
+
+It comes from a message, or from the partition.json of a stored run.
+"""
 
 import math
 
@@ -8,10 +11,22 @@ from torch import Tensor
 from ..data.columns import MAX_LENGTH
 from ..data.moments import Moments, statistics_shape
 from ..runs import schema
+from ..runs.directory import versions
 from .refusals import RefusedError, sanitize
 
 MAX_SAMPLES = 2**40
 MAX_SIDE = 2**31  # of a sample's shape
+CHANGED_DATA = "its data are not the data it had when the run started"
+
+
+def check_version(site_version: str | None) -> None:
+    """Check that a site has the server's version of moonfl."""
+    version = versions()["moonfl"]
+    if site_version != version:
+        raise RefusedError(
+            f"it has moonfl {sanitize(str(site_version))}, the server {version}; "
+            "install the same version"
+        )
 
 
 def check_site(site: schema.SiteRecord, parties: int) -> None:
