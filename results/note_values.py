@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from moonfl.report.conclusions import t_interval
 from moonfl.report.runs import Run
+from moonfl.report.tables import interval_end
 from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.targets import TARGETS
 from result_tables import LAST
@@ -192,8 +193,9 @@ class NoteValues:
     def lead_interval(self, method: str, base: str, last: str = str(LAST)) -> str:
         """Return the 95 % interval of the lead by Student's t."""
         leads = self._curves.late_leads(method, base, int(last))
-        interval = t_interval(leads.tolist())
-        return f"{decimal(interval.low)} to {decimal(interval.high)}"
+        interval = t_interval((leads / 100).tolist())
+        ends = [interval_end(end).removeprefix("+") for end in (interval.low, interval.high)]
+        return " to ".join(ends)
 
     def lead_span(self, method: str, base: str) -> str:
         """Return the smallest and the largest lead of a seed."""
