@@ -74,6 +74,40 @@ def test_the_current_folder_is_not_replaced(
     assert ". is the current folder" in capsys.readouterr().err
 
 
+def start_with_stub(deployment: Deployment, folder: Path, stub: str) -> subprocess.Popen[str]:
+    """Start a site with a shell script in place of Flower's SuperNode, and without waiting."""
+    folder.mkdir()
+    for name, text in (("flower-supernode", stub), ("sleep", "exit 0")):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return subprocess.Popen(
+        [deployment.folder / "site-1" / "start.sh"],
+        env={"PATH": f"{folder}:/usr/bin:/bin", "RETRIES": "3"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_site_starts_again_however_its_supernode_ended(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """A SuperNode that the server rejects ends itself with status 0."""
+    process = start_with_stub(deployment, tmp_path / "bin", "echo started; exit 0")
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == 1
+    assert output.count("started") == 3
+    assert output.count("the clock of this machine or of the server is wrong") == 3
+
+
+def test_a_site_ends_when_its_script_is_stopped(deployment: Deployment, tmp_path: Path) -> None:
+    process = start_with_stub(deployment, tmp_path / "bin", "echo started; exec /bin/sleep 60")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    process.terminate()
+    assert process.communicate(timeout=30)[0] == ""
+    assert process.returncode == 143
+
+
 def test_certificates_pass_a_strict_verifier(tmp_path: Path) -> None:
     """Python's own verification is strict since 3.13."""
     write_certificates(tmp_path, "fl.example.org")
