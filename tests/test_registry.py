@@ -1,6 +1,7 @@
 """Custom methods, server optimizers and models by dotted path; messages for unknown names."""
 
 import contextlib
+import functools
 import importlib
 import subprocess
 import sys
@@ -49,6 +50,71 @@ def test_a_dotted_path_survives_the_file(module: Path) -> None:
     exp = custom_experiment()
     Path("e.toml").write_text(to_toml(exp))
     assert from_toml(Path("e.toml"), trust=True) == exp
+
+
+class Hidden(moonfl.Algorithm):
+    def __init__(self, lam: float = 1.0) -> None:
+        self.lam = lam
+
+
+class HiddenBelow(Hidden):
+    """Inherits the __init__ of a class that is not a dataclass."""
+
+
+class HiddenServer(moonfl.ServerOptimizer):
+    def __init__(self, lam: float = 1.0) -> None:
+        self.lam = lam
+
+
+class HiddenOptimizer(moonfl.optimizers.SGD):
+    def __init__(self, lam: float = 1.0) -> None:
+        self.lam = lam
+
+
+class HiddenSchedule(moonfl.optimizers.Schedule):
+    def __init__(self, lam: float = 1.0) -> None:
+        self.lam = lam
+
+
+class HiddenNoise(moonfl.privacy.ServerNoise):
+    def __init__(self, noise: float = 1.0) -> None:
+        super().__init__(noise=noise)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cls"),
+    [
+        ("algorithm", Hidden),
+        ("algorithm", HiddenBelow),
+        ("server", HiddenServer),
+        ("optimizer", HiddenOptimizer),
+        ("schedule", HiddenSchedule),
+        ("dp", HiddenNoise),
+    ],
+)
+def test_arguments_that_would_not_be_stored_are_refused(kind: str, cls: type) -> None:
+    """A run with another value would have the same experiment.toml and fingerprint."""
+    with pytest.raises(moonfl.InputError, match=f"{kind}=.*Hidden.* has an __init__, whose"):
+        Experiment(**{kind: cls(5)})
+    with pytest.raises(moonfl.InputError, match=r"write @dataclass\(frozen=True\) above Hidden"):
+        override(Experiment(), [f"{kind}={__name__}:{cls.__name__}", "lam=5"])
+
+
+class Plain(moonfl.FedAvg):
+    lam = 1.0
+
+    @functools.cached_property
+    def double(self) -> float:
+        return 2 * self.lam
+
+
+def test_attributes_that_are_not_fields_are_refused() -> None:
+    method = Plain()
+    assert method.double == 2
+    Experiment(algorithm=method)  # a cached property follows from the class and its fields
+    method.lam = 5.0
+    with pytest.raises(moonfl.InputError, match="lam is not a field of Plain, so it is not stored"):
+        Experiment(algorithm=method)
 
 
 HOSTILE = """

@@ -73,7 +73,9 @@ def check_component(kind: str, value: object) -> None:
             f"{kind} must be of type {base.__name__}, such as {EXAMPLES[kind]}, got {value!r}"
         )
     for part in parts_of(value):
-        settings.check_field_types(type(part), f"{kind}={component_name(part)}")
+        label = f"{kind}={component_name(part)}"
+        settings.check_field_types(type(part), label)
+        settings.check_attributes(part, label)
         settings.check(part, f"{kind}.")
 
 

@@ -104,11 +104,33 @@ def check_field_types(cls: type, label: str) -> None:
                 f"{label}: {cls.__name__} has settings but is not a dataclass; "
                 f"write @dataclass(frozen=True) above {cls.__name__}"
             )
+    owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
+    if "__dataclass_fields__" not in vars(owner):
+        raise InputError(
+            f"{label}: {owner.__name__} has an __init__, whose arguments are not stored with a "
+            "run; remove it, declare the settings as fields, and write @dataclass(frozen=True) "
+            f"above {owner.__name__}"
+        )
     for name in names(cls):
         if not _is_supported(hints[name]):
             raise InputError(
                 f"{label}: its field {name} must be bool, int, float, str, Literal[...], "
                 "or one of these or None"
+            )
+
+
+def check_attributes(value: object, label: str) -> None:
+    """Check that an instance of a dataclass holds nothing but its fields and cached properties.
+
+    Other attributes are not stored with a run, and do not change its fingerprint.
+    """
+    cls: Any = type(value)
+    fields = {field.name for field in dataclasses.fields(cls)}
+    for name in vars(value).keys() - fields:
+        if not isinstance(getattr(cls, name, None), functools.cached_property):
+            raise InputError(
+                f"{label}: {name} is not a field of {cls.__name__}, so it is not stored with a "
+                "run; declare it as a field, or as a property that is computed from fields"
             )
 
 
