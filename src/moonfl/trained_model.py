@@ -41,6 +41,11 @@ class TrainedModel(nn.Module):
             self.encode = Encode(self.encoding, self.dtype)
 
     def forward(self, x: Tensor) -> Output:
+        if not isinstance(x, Tensor):
+            raise InputError(
+                f"the model takes a tensor, got {type(x).__name__}; pass "
+                "torch.as_tensor(x), or use moonfl.predict, which takes arrays and data frames"
+            )
         # Without this check pixels that were already divided by 255 would be scaled twice.
         if x.dtype != self.dtype or x.shape[1:] != self.shape:
             raise InputError(

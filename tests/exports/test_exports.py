@@ -263,6 +263,15 @@ def test_samples_of_another_type_are_refused(digits: Result) -> None:
         digits.model(torch.zeros(2, 1, 8, 8))
 
 
+@pytest.mark.parametrize(
+    ("samples", "kind"), [(np.zeros((2, 1, 8, 8)), "ndarray"), ([1.0], "list")]
+)
+def test_arrays_are_refused_with_the_conversion(digits: Result, samples: object, kind: str) -> None:
+    message = rf"takes a tensor, got {kind}; pass torch.as_tensor\(x\), or use moonfl.predict"
+    with pytest.raises(moonfl.InputError, match=message):
+        digits.model(samples)
+
+
 def test_command(run: Path, digits: Result, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(run)]) == 0
     out, err = capsys.readouterr()

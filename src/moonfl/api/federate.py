@@ -30,23 +30,24 @@ from .experiments import Options, resume_run, start_run
 from .recovery import Hints, recovery_hints
 from .user_data import TRAIN, Data, Parties, federated_data, read_parties, with_groups
 
-DATA_SETTINGS = (  # settings that the data determine
-    "dataset",
-    "data_dir",
-    "label",
-    "ignore",
-    "holdout_by",
-    "image_size",
-    "partition",
-    "parties",
-    "beta",
-    "min_samples",
-    "classes_per_party",
-    "shards_per_party",
-    "partition_seed",
-    "column",
-    "scale",
-)
+PARTITIONED = "the samples are already divided between the parties; remove it"
+DATA_SETTINGS = {  # settings that the parties' data determine -> what the caller does instead
+    "dataset": "the data are the argument parties; remove it",
+    "data_dir": "the data are the argument parties; remove it",
+    "label": "the targets are the y of each party",
+    "ignore": "leave these columns out of each party's x",
+    "holdout_by": "pass groups=, one value per sample for every party",
+    "image_size": "resize the images of each party",
+    "partition": PARTITIONED,
+    "parties": PARTITIONED,
+    "beta": PARTITIONED,
+    "min_samples": PARTITIONED,
+    "classes_per_party": PARTITIONED,
+    "shards_per_party": PARTITIONED,
+    "partition_seed": PARTITIONED,
+    "column": PARTITIONED,
+    "scale": "it marks small runs of the paper's experiments; remove it",
+}
 COLUMN = "party"  # stored as the column of the partition
 GROUP = "group"  # stored as the column whose groups are held out
 DEFAULT = MOON(mu=1.0)
@@ -175,10 +176,7 @@ def _experiment(
     valid = [name for name in settings.names(Experiment) if name not in DATA_SETTINGS]
     for key in values:
         if key in DATA_SETTINGS:
-            raise InputError(
-                f"{key} cannot be passed to moonfl.federate, because the parties' data determine "
-                "it; remove it"
-            )
+            raise InputError(f"{key} cannot be passed to moonfl.federate: {DATA_SETTINGS[key]}")
         owners = [cls for cls in ALGORITHMS.values() if key in settings.names(cls)]
         if key not in valid and owners:
             examples = [f"algorithm=moonfl.{cls.__name__}({key}={values[key]!r})" for cls in owners]
