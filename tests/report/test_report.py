@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -377,7 +378,43 @@ def test_a_repeated_run_counts_once(tmp_path: Path) -> None:
     make_run(tmp_path / "b", "moon", 0)
     (only,), notes = group_runs(load_runs([tmp_path, tmp_path / "a"])[0])
     assert only.seeds == [0]
-    assert "b repeats" in notes[0]
+    assert (
+        f"b repeats {tmp_path}/a (same settings and seed) with identical results, and" in notes[0]
+    )
+
+
+def change_records(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the records of a run without checkpoint, whose files have no hashes."""
+    records = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    for record in records:
+        change(record)
+    (run / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_a_repeated_run_is_compared_with_the_first(tmp_path: Path) -> None:
+    """Times differ in every repetition; older versions did not record the learning rate."""
+
+    def slow_down(record: dict[str, Any]) -> None:
+        record |= {"seconds": record["seconds"] + 1, "cpu_seconds": 99.0, "lr": 0.01}
+        record["parties"][0] |= {"seconds": 99.0}
+
+    def change_drift(record: dict[str, Any]) -> None:
+        if record["round"] >= 3:
+            record["parties"][1]["drift"] += 1e-9
+
+    make_run(tmp_path / "a", "moon", 0)
+    make_run(tmp_path / "slower", "moon", 0)
+    make_run(tmp_path / "shorter", "moon", 0, done=4)
+    make_run(tmp_path / "different", "moon", 0)
+    change_records(tmp_path / "slower", slow_down)
+    change_records(tmp_path / "different", change_drift)
+    notes = " ".join(group_runs(load_runs([tmp_path])[0])[1])
+    for name, results in {
+        "slower": "identical results, and",
+        "shorter": "identical results up to its last round, 4, and",
+        "different": "other results from round 3, and",
+    }.items():
+        assert f"{name} repeats {tmp_path}/a (same settings and seed) with {results}" in notes
 
 
 def test_old_runs_without_the_newer_files(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from .labels import (
     sort_key,
 )
 from .run_checks import Settings
-from .runs import Run
+from .runs import Run, first_difference
 
 SMALL_SCALE = "small scale, not the paper's setting"
 IGNORED = ("seed", "data_dir")  # runs of one group may differ in these
@@ -226,10 +226,22 @@ def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
             )
         longest_run = by_seed.setdefault(run.seed, run)
         if longest_run is not run:
-            notes.append(
-                f"{run.path} repeats {longest_run.path} (same settings and seed) and is left out."
-            )
+            notes.append(repetition_note(run, longest_run))
     return [by_seed for candidates in by_settings.values() for by_seed in candidates], notes
+
+
+def repetition_note(run: Run, original: Run) -> str:
+    """Return a note on a run with the settings and seed of another, and whether it differs."""
+    difference = first_difference(run, original)
+    results = "identical results"
+    if difference is not None:
+        results = f"other results from round {difference}"
+    elif len(run.rounds) < len(original.rounds):
+        results = f"identical results up to its last round, {len(run.rounds)}"
+    return (
+        f"{run.path} repeats {original.path} (same settings and seed) with {results}, and is "
+        "left out."
+    )
 
 
 def find_same_problem(run: Run, candidates: list[dict[int, Run]]) -> dict[int, Run] | None:

@@ -24,6 +24,8 @@ from .run_checks import (
 )
 from .run_files import read_record, read_rounds, read_toml
 
+TIMES = ("seconds", "cpu_seconds")  # fields of a record that differ when a run is repeated
+
 
 @dataclass(frozen=True)
 class Run:
@@ -77,6 +79,26 @@ class Run:
         if self.diverged:
             return "diverged in its first round"
         return "is unfinished" if self.rounds else "has no finished round yet"
+
+
+def first_difference(run: Run, other: Run) -> int | None:
+    """Return the first round in which two runs have different results; None if there is none.
+
+    Times are not compared, nor are fields that only one of the runs recorded.
+    """
+    for record, counterpart in zip(run.rounds, other.rounds, strict=False):
+        values, others = results_of(record), results_of(counterpart)
+        if any(values[name] != others[name] for name in values.keys() & others.keys()):
+            return record.round
+    return None
+
+
+def results_of(record: RoundRecord) -> dict[str, object]:
+    """Return the fields of a round record and of its parties that are not times."""
+    values = {name: record[name] for name in record if name not in (*TIMES, "parties")}
+    for number, party in enumerate(record.parties or []):
+        values |= {f"{number}.{name}": party[name] for name in party if name not in TIMES}
+    return values
 
 
 def load_runs(paths: list[Path]) -> tuple[list[Run], list[str]]:
