@@ -64,6 +64,15 @@ def test_every_dependency_is_imported() -> None:
     assert declared(project["dependencies"]) <= imports
 
 
+def test_the_citation_and_the_changelog_have_the_version_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    release = version.partition(".dev")[0]
+    newest = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == (release if release == version else f"{release} (unreleased)")
+
+
 def test_one_wheel_serves_every_version_of_python(tmp_path: Path) -> None:
     """Built without a compiler, which takes a minute less and must work too."""
     tree = tmp_path / "tree"
