@@ -261,6 +261,7 @@ def make_run(accuracies: list[float], **fields: float) -> Run:
         path=Path("run"),
         settings={"rounds": len(records), "algorithm.name": "fedavg"},
         versions={},
+        code={},
         choices={},
         rounds=records,
         partition=None,

@@ -31,6 +31,10 @@ class DamagedRunError(InputError):
         self.has_previous = has_previous
 
 
+class ChangedRunError(InputError):
+    """A stored run of other data or other code than those of this process."""
+
+
 class RunError(RuntimeError):
     """A run that cannot continue. The rounds recorded so far stay on disk."""
 

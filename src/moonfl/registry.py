@@ -4,10 +4,15 @@ A name is either a key of a table of built-in objects, such as ALGORITHMS, or th
 user-supplied object, `package.module:Name`.
 """
 
+import functools
+import hashlib
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping
 from importlib.machinery import PathFinder
+from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar
 
 from .errors import InputError, unknown
@@ -41,6 +46,7 @@ def find(kind: str, name: str, table: Mapping[str, T]) -> T:
             public = [attribute for attribute in dir(target) if not attribute.startswith("_")]
             raise unknown(f"{kind} in {module}", path, public)
         target = getattr(target, part)
+    source_sha256(name)  # before the user edits the file further
     result: T = target
     return result
 
@@ -60,6 +66,27 @@ def find_loaded(name: str) -> object:
     for part in path.split("."):
         target = getattr(target, part, None)
     return target
+
+
+def source_sha256(name: str) -> str | None:
+    """Return the SHA-256 of the file that defines the object at a dotted path.
+
+    Return None if this process has not imported the object, or has it from no file.
+    """
+    target = find_loaded(name)
+    if not isinstance(target, type | FunctionType):
+        target = sys.modules.get(name.partition(":")[0])
+    return _source_sha256(target)
+
+
+@functools.cache
+def _source_sha256(target: Any) -> str | None:
+    """Hash a file once per class: after an edit, this process still executes what it imported."""
+    try:
+        path = inspect.getsourcefile(target)
+        return None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except (TypeError, OSError):  # built in, or typed into a notebook
+        return None
 
 
 def origin(name: str) -> str:

@@ -398,7 +398,10 @@ def test_runs_on_different_data_are_different_groups(tmp_path: Path) -> None:
         for method in ("FedAvg", "MOON mu=5")
         for name in ("easy", "hard")
     }
-    assert sum("other data, another partition or another model" in note for note in notes) == 2
+    assert (
+        sum("other data, another partition, another model or other code" in note for note in notes)
+        == 2
+    )
     assert set(verdicts(tmp_path).values()) == {"better"}
 
 
@@ -414,6 +417,19 @@ def set_digest(run: Path, digest: str) -> None:
     """Record a hash of the data."""
     record = json.loads((run / "partition.json").read_text())
     (run / "partition.json").write_text(json.dumps(record | {"sha256": digest}))
+
+
+def test_runs_of_different_code_are_different_groups(tmp_path: Path) -> None:
+    """As of a method before and after an edit; runs of older versions have no hash."""
+    for name, code in (("old", "a"), ("new", "b"), ("unknown", None)):
+        (run,) = make_runs(tmp_path / name, "fedavg", [0.5])
+        if code is not None:
+            (run / "experiment.toml").open("a").write(f'\n[code]\n"my:Mine" = "{code}"\n')
+    runs = load_runs([tmp_path])[0]
+    assert len(runs) == 3
+    groups, notes = group_runs(runs)
+    assert len(groups) == 2
+    assert sum("other code, so they are different groups" in note for note in notes) == 1
 
 
 def test_models_of_different_size_are_different_groups(tmp_path: Path) -> None:

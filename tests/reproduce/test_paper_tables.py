@@ -22,6 +22,7 @@ def make_run(accuracies: list[float], seconds: float = 1.0) -> Run:
         path=Path("run"),
         settings={"rounds": len(records)},
         versions={},
+        code={},
         choices={},
         rounds=records,
         partition=None,

@@ -30,9 +30,10 @@ from helpers.run_files import remove_hashes
 from moonfl.algorithms import ALGORITHMS, MOON
 from moonfl.cli import main
 from moonfl.errors import DivergenceError, InputError
-from moonfl.experiment import Experiment
+from moonfl.experiment import Experiment, override
 from moonfl.runs.directory import check_data, is_being_replaced, versions
 from moonfl.runs.files import write_atomically
+from moonfl.runs.index import sha256
 from moonfl.runs.schema import PartyRecord, RoundRecord, decode, encode
 from moonfl.server_optimizers import SERVERS
 
@@ -750,3 +751,25 @@ def sweep(seed: int) -> float:
 def test_a_sweep_in_daemonic_processes() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.map(sweep, [0]) == [sweep(0)]
+
+
+def test_changed_code_is_reported_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hash is that of the code which the process has imported, not of the file's last edit."""
+    monkeypatch.chdir(tmp_path)
+    code = Path("own.py")
+    code.write_text("import moonfl\n\n\nclass Mine(moonfl.FedAvg):\n    pass\n")
+    exp = override(QUICK, ["algorithm=own:Mine"])
+    before = sha256(code)
+    code.write_text(code.read_text() + "# edited\n")
+    start(exp, tmp_path / "run", 2)
+    monkeypatch.delitem(sys.modules, "own")
+    with pytest.raises(StopError):
+        moonfl.resume(tmp_path / "run", workers=1, trust=True, watch=stop_after(3))
+    error = capsys.readouterr().err
+    assert "the file that defines own:Mine has changed since the run began; rounds from 3" in error
+    stored = tomllib.loads((tmp_path / "run" / "experiment.toml").read_text())["code"]
+    assert stored == {"own:Mine": before, "own:Mine from round 3": sha256(code)}
+    moonfl.resume(tmp_path / "run", workers=1)
+    assert "has changed" not in capsys.readouterr().err

@@ -27,6 +27,7 @@ from ..runs.directory import (
     read_rounds,
     record_divergence,
     roll_back,
+    update_code,
     update_versions,
 )
 from ..runs.index import CHECKPOINT
@@ -218,7 +219,7 @@ def resume_run(
         check_data(directory, exp, task)
         if not is_finished(exp.rounds, exp.patience, records):
             with_noise(exp)  # is set; without the accountant the last round would fail
-            announce_changes(update_versions(directory, len(records) + 1))
+            announce_changes(directory, exp, len(records) + 1)
         folder.mkdir(exist_ok=True)
         selected = None
         if saved is not None and saved.selected is not None:
@@ -249,12 +250,18 @@ def stored_dtype(directory: Path) -> torch.dtype | None:
     return torch.float32 if read_partition(directory).dtype == "float32" else None
 
 
-def announce_changes(changes: list[str]) -> None:
-    """Print which software versions changed since the run began."""
+def announce_changes(directory: Path, exp: Experiment, next_round: int) -> None:
+    """Store and print which software versions and user-supplied code changed since a run began."""
+    changes = update_versions(directory, next_round)
     if changes:
         notify(
             f"moonfl: {', '.join(changes)} since the run began; "
             "the result may differ in the last digits"
+        )
+    for name in update_code(directory, exp, next_round):
+        notify(
+            f"moonfl: the file that defines {name} has changed since the run began; rounds from "
+            f"{next_round} on are trained with the new code"
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import DamagedRunError, InputError, RunExistsError
+from ..errors import ChangedRunError, DamagedRunError, InputError, RunExistsError
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def recovery_hints(hints: Hints, run: str | Path | None) -> Iterator[None]:
     """Add a hint to errors about the run directory `run`."""
     try:
         yield
-    except (RunExistsError, DamagedRunError) as error:
+    except (RunExistsError, DamagedRunError, ChangedRunError) as error:
         if run is None:
             raise
         raise InputError(f"{error}; {hints.hint(error, Path(run))}") from None

@@ -5,6 +5,7 @@ from .experiment import HOLDOUT, Experiment
 from .files import (
     Trust,
     canonical_toml,
+    code_hashes,
     code_names,
     fingerprint,
     from_dict,
@@ -25,6 +26,7 @@ __all__ = [
     "Trust",
     "canonical_toml",
     "check_effects",
+    "code_hashes",
     "code_names",
     "fingerprint",
     "from_dict",

@@ -24,14 +24,14 @@ from ..components import (
     stored_settings,
 )
 from ..errors import InputError
-from ..registry import find_loaded, origin
+from ..registry import find_loaded, origin, source_sha256
 from ..runs.index import read_file
 from ..server_optimizers import Average
 from ..settings import RENAMED
 from .experiment import Experiment
 
 Trust = bool | Collection[str]  # whether code that a file names may be executed, or which names
-NOTES = ("versions", "choices")  # tables of a run's experiment.toml that are not settings
+NOTES = ("versions", "code", "choices")  # tables of a run's experiment.toml that are not settings
 
 
 def to_dict(exp: Experiment) -> dict[str, Any]:
@@ -171,6 +171,12 @@ def user_code(values: dict[str, Any]) -> list[tuple[str, str]]:
 def code_names(exp: Experiment) -> tuple[str, ...]:
     """Return the dotted paths of code that an experiment names."""
     return tuple(name for _, name in user_code(to_dict(exp)))
+
+
+def code_hashes(exp: Experiment) -> dict[str, str]:
+    """Return the SHA-256 of the file of each dotted path that an experiment names."""
+    hashes = {name: source_sha256(name) for name in code_names(exp)}
+    return {name: value for name, value in hashes.items() if value is not None}
 
 
 def is_loaded(key: str, name: str) -> bool:

@@ -199,7 +199,7 @@ def group_runs(runs: list[Run], baseline: str | None = None) -> tuple[list[Group
 
 
 def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
-    """Return the runs that share settings, data and model, by seed, and notes on the others.
+    """Return the runs that share settings, data, model and code, by seed, and notes on the others.
 
     Of runs with equal settings and seed, the one with most rounds counts.
     """
@@ -214,7 +214,7 @@ def runs_by_settings(runs: list[Run]) -> tuple[list[dict[int, Run]], list[str]]:
                 first = next(iter(candidates[0].values()))
                 notes.append(
                     f"{run.path} has the settings of {first.path}, but other data, another "
-                    "partition or another model, so they are different groups."
+                    "partition, another model or other code, so they are different groups."
                 )
             by_seed = {}
             candidates.append(by_seed)
@@ -247,14 +247,20 @@ def repetition_note(run: Run, original: Run) -> str:
 def find_same_problem(run: Run, candidates: list[dict[int, Run]]) -> dict[int, Run] | None:
     """Return the first of these runs by seed that solve the same problem as a run.
 
-    They have its model and its data. Other seeds may have another partition of data without a
+    They have its model, code and data. Other seeds may have another partition of data without a
     file, as runs of moonfl.federate over repeated splits.
     """
     for by_seed in candidates:
         others = by_seed.values()
-        if all(same_model(run, other) and may_be_seeds(run, other) for other in others):
+        if all(same_method(run, other) and may_be_seeds(run, other) for other in others):
             return by_seed
     return None
+
+
+def same_method(run: Run, other: Run) -> bool:
+    """Return False if two runs have another model, or another version of user-supplied code."""
+    is_known = bool(run.code and other.code)  # not so in runs of older versions
+    return same_model(run, other) and not (is_known and run.code != other.code)
 
 
 def may_be_seeds(run: Run, other: Run) -> bool:

@@ -34,6 +34,7 @@ class Run:
     path: Path
     settings: Settings  # flat: "rounds", "algorithm.mu", ...
     versions: dict[str, str]
+    code: dict[str, str]  # hash of the file of user-supplied code, by dotted path
     choices: dict[str, str]  # implementation choices
     rounds: list[RoundRecord]
     partition: PartitionRecord | None
@@ -148,6 +149,7 @@ def read_run(path: Path) -> Run:
     check_run(path, (SETTINGS, PARTITION, ROUNDS, FINAL))
     values = read_toml(toml)
     versions = text_table(values.pop("versions", {}), "versions", toml)
+    code = text_table(values.pop("code", {}), "code", toml)
     choices = text_table(values.pop("choices", {}), "choices", toml)
     settings = {RENAMED.get(key, key): value for key, value in flatten(values).items()}
     check_settings(settings, str(toml))
@@ -161,6 +163,7 @@ def read_run(path: Path) -> Run:
         path=path,
         settings=settings,
         versions=versions,
+        code=code,
         choices=choices,
         rounds=evaluated_rounds(read_rounds(path / ROUNDS), settings, str(path / ROUNDS)),
         partition=partition,

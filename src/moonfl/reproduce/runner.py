@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api import experiments as api
-from ..api.named_runs import REPEAT_HINTS, complete_run, finished_run, run_name
+from ..api.named_runs import REPEAT_HINTS, complete_run, read_ended_run, run_name
 from ..data.datasets import load, locate
 from ..data.locations import directory
 from ..errors import DivergenceError, InputError, notify, unknown
@@ -20,7 +20,6 @@ from ..report.partition import heat_map
 from ..report.report_files import write_picture
 from ..report.runs import Run
 from ..report.tables import Table, csv_text, markdown, plain_text
-from ..runs.directory import DIVERGED
 from ..runs.files import write_atomically
 from ..task import make_partition
 from . import figures, tables
@@ -152,14 +151,13 @@ def collect_runs(entries: list[Entry], seeds: int, stem: str, options: Options) 
 def finish_run(exp: Experiment, options: Options, label: str) -> Run | None:
     """Return the finished run of an experiment; start or resume it if necessary.
 
-    Return None if it diverged. Its directory records that, since it would diverge again.
+    Return None if it diverged. Its directory records that, since it would diverge again. Published
+    data and moonfl's own methods are behind the name of a run, so that ended runs are not compared.
     """
     out = options.out / "runs" / run_name(exp)
-    if (out / DIVERGED).exists():
-        return None
-    run = finished_run(out)
-    if run is not None:
-        return run
+    ended = read_ended_run(out)
+    if ended is not None:
+        return None if ended.diverged else ended
     notify(f"{label}: {out.name}")
     with options.progress(exp.rounds) as progress:
         execution = api.Options(workers=options.workers, watch=progress)

@@ -1,9 +1,9 @@
 """The run directory: which files a run has, and how a run is started, replaced and rolled back.
 
-experiment.toml (settings, versions, implementation choices), partition.json, rounds.jsonl with one
-line per round, checkpoint/, final.json (the analysis), best.safetensors if a round is selected on
-validation data, trackers.json if the run is tracked, and diverged.txt if training diverged.
-schema.py describes the JSON files.
+experiment.toml (settings, versions, hashes of user-supplied code, implementation choices),
+partition.json, rounds.jsonl with one line per round, checkpoint/, final.json (the analysis),
+best.safetensors if a round is selected on validation data, trackers.json if the run is tracked, and
+diverged.txt if training diverged. schema.py describes the JSON files.
 """
 
 import contextlib
@@ -16,13 +16,20 @@ import time
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
 from ..components import COMPONENTS, check_resumable
 from ..data.encoding import from_record
-from ..errors import DamagedRunError, DivergenceError, InputError, RunExistsError
-from ..experiment import Experiment, Trust, from_toml, read_toml, to_toml
+from ..errors import (
+    ChangedRunError,
+    DamagedRunError,
+    DivergenceError,
+    InputError,
+    RunExistsError,
+)
+from ..experiment import Experiment, Trust, code_hashes, from_toml, read_toml, to_toml
 from ..kernels import in_use
 from ..task import Task
 from ..types import Params
@@ -77,7 +84,8 @@ def new_directory(
         finish_replacement(out)
         if not force and holds_run(out):
             raise RunExistsError(f"{out} already holds a run")
-        notes = {"versions": versions(), "choices": choices}
+        code = code_hashes(exp)
+        notes = {"versions": versions()} | ({"code": code} if code else {}) | {"choices": choices}
         files = {PARTITION: encode(task.partition_record()), SETTINGS: to_toml(exp, notes)}
         _stage(out, files)
         finish_replacement(out)
@@ -210,9 +218,9 @@ def check_data(directory: Path, exp: Experiment, task: Task) -> None:
         raise DamagedRunError(f"{directory / PARTITION} is damaged: it has no sha256")
     current = task.partition_record()
     if stored.sha256 != current.sha256 and not _is_respelled(stored, task):
-        raise InputError(
+        raise ChangedRunError(
             f"the data of {exp.dataset} have changed since {directory} began: "
-            "other samples, or another partition; restore the data, or start a new run"
+            "other samples, or another partition; restore the data"
         )
     check_names("class", stored.classes, current.classes, directory)
     check_names("column", stored.features, current.features, directory)
@@ -234,9 +242,24 @@ def check_names(
         return
     for number, (before, now) in enumerate(itertools.zip_longest(stored, current or [])):
         if before != now:
-            raise InputError(
+            raise ChangedRunError(
                 f"{kind} {number} of the data was {before!r} when {directory} began, and is "
-                f"{now!r} now; restore the names, or start a new run"
+                f"{now!r} now; restore the names"
+            )
+
+
+def check_code(directory: Path, exp: Experiment) -> None:
+    """Check that the files of user-supplied code are those that all rounds were trained with.
+
+    Code whose file is unknown, as in runs of older versions, is accepted.
+    """
+    current = code_hashes(exp)
+    for key, stored in software(read_toml(directory / SETTINGS), "code").items():
+        name = component_of(key)
+        if current.get(name, stored) != stored:
+            raise ChangedRunError(
+                f"the file that defines {name} has changed since {directory} was trained with it; "
+                "restore the file"
             )
 
 
@@ -267,20 +290,48 @@ def roll_back(
         write_atomically(directory / ROUNDS, finished)
 
 
+def software(values: dict[str, Any], table: str) -> dict[str, Any]:
+    """Return a table of an experiment.toml to which a resume adds entries; empty without it."""
+    stored = values.get(table)
+    return dict(stored) if isinstance(stored, dict) else {}
+
+
+def component_of(key: str) -> str:
+    """Return the software that an entry is about, as torch in "torch from round 7"."""
+    return key.partition(" from round ")[0]
+
+
 def update_versions(directory: Path, next_round: int) -> list[str]:
     """Store changed software versions for the coming rounds; return a text for each change."""
+    changes = _update_software(directory, "versions", versions(), next_round)
+    return [f"{name} {before} is now {now}" for name, (before, now) in changes.items()]
+
+
+def update_code(directory: Path, exp: Experiment, next_round: int) -> list[str]:
+    """Store changed user-supplied code for the coming rounds; return the names that changed."""
+    return list(_update_software(directory, "code", code_hashes(exp), next_round))
+
+
+def _update_software(
+    directory: Path, table: str, current: dict[str, str], next_round: int
+) -> dict[str, tuple[str, str]]:
+    """Store changes in a table; return the former and the new value of each."""
     path = directory / SETTINGS
     values = read_toml(path)
-    stored = values.get("versions")
-    stored = dict(stored) if isinstance(stored, dict) else {}
-    # An earlier resume may have stored versions for rounds that it did not finish.
-    stored = {key: value for key, value in stored.items() if first_round(key) <= next_round}
-    last = {key.partition(" from round ")[0]: version for key, version in stored.items()}
+    # An earlier resume may have stored values for rounds that it did not finish.
+    stored = {
+        key: value
+        for key, value in software(values, table).items()
+        if first_round(key) <= next_round
+    }
+    last = {component_of(key): value for key, value in stored.items()}
     changed = {
-        name: version for name, version in versions().items() if last.get(name, version) != version
+        name: (last[name], value)
+        for name, value in current.items()
+        if last.get(name, value) != value
     }
     if changed:
-        for name, version in changed.items():
-            stored[f"{name} from round {next_round}"] = version
-        write_atomically(path, tomli_w.dumps(values | {"versions": stored}))
-    return [f"{name} {last[name]} is now {version}" for name, version in changed.items()]
+        for name, (_, value) in changed.items():
+            stored[f"{name} from round {next_round}"] = value
+        write_atomically(path, tomli_w.dumps(values | {table: stored}))
+    return changed

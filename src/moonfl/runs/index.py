@@ -4,7 +4,7 @@
 directory, each with a SHA-256. Whoever reads a file checks it: resume and export in checkpoint.py,
 reports with `check_run`. Two files change after an index is written, so the hash is of the part
 that stays: the first N lines of rounds.jsonl, and experiment.toml without the data location, the
-device, and the versions of later rounds.
+device, and the versions and code of later rounds.
 
 A file without a recorded hash is read unchecked: that of a run of version 0.1, and that of a
 published run without its checkpoints. The hashes detect damage and careless edits. They prove
@@ -33,6 +33,7 @@ BEST = "best.safetensors"
 STATES = "states.jsonl"  # in the folder of checkpoints
 FORMAT = 3  # 1: tensor files whose header has three keys; 1 and 2: states are listed in the index
 FORMATS = (1, 2, 3)  # that can be read
+SOFTWARE = ("versions", "code")  # tables of experiment.toml to which a resume adds entries
 MACHINE_SETTINGS = ("data_dir", "device")  # do not change the result: may be edited, not exported
 T = TypeVar("T")
 
@@ -119,16 +120,17 @@ def _canonical_settings(path: Path, rounds: int) -> str:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
     settled = {key: value for key, value in values.items() if key not in MACHINE_SETTINGS}
-    versions = settled.get("versions")
-    if isinstance(versions, dict):
-        settled["versions"] = {
-            key: value for key, value in versions.items() if first_round(key) <= rounds
-        }
+    for table in SOFTWARE:
+        notes = settled.get(table)
+        if isinstance(notes, dict):
+            settled[table] = {
+                key: value for key, value in notes.items() if first_round(key) <= rounds
+            }
     return json.dumps(settled, sort_keys=True, default=str)
 
 
 def first_round(key: Any) -> int:
-    """Return the round from which a version holds, as in "torch from round 7"."""
+    """Return the round from which an entry holds, as in "torch from round 7"."""
     match = re.search(r" from round (\d{1,9})$", key)
     return 0 if match is None else int(match[1])
 

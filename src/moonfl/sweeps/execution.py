@@ -20,14 +20,12 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from ..api.experiments import Options
-from ..api.named_runs import REPEAT_HINTS, complete_run, finished_run, run_name
-from ..api.recovery import recovery_hints
+from ..api.named_runs import REPEAT_HINTS, complete_run, ended_run, read_ended_run, run_name
 from ..engines.base import num_cores
 from ..engines.worker import prepare_process
-from ..errors import DivergenceError, InputError, RunError, notify, quoted
+from ..errors import DivergenceError, InputError, RunError, notify
 from ..experiment import Experiment
 from ..report.runs import Run
-from ..runs.directory import DIVERGED, check_data
 from ..task import Task, make_task, with_derived_settings, with_noise
 from .space import Setting
 
@@ -70,16 +68,12 @@ def setting_jobs(setting: Setting, seeds: int, folder: Path) -> list[Job]:
 
 
 def missing_runs(settings: Iterable[Setting], seeds: int, folder: Path) -> Iterator[Job]:
-    """Yield the runs that are not finished."""
+    """Yield the runs that are neither finished nor diverged."""
     for setting in settings:
         for job in setting_jobs(setting, seeds, folder):
-            if (job.out / DIVERGED).exists():
-                continue
-            if finished_run(job.out) is None:
+            ended = ended_run(job.experiment, job.out, task=job.task, hints=REPEAT_HINTS)
+            if ended is None:
                 yield job
-                continue
-            with recovery_hints(REPEAT_HINTS, quoted(job.out)):
-                check_data(job.out, job.experiment, job.task)
 
 
 def read_runs(setting: Setting, seeds: int, folder: Path) -> tuple[dict[int, Run], list[int]]:
@@ -91,12 +85,11 @@ def read_runs(setting: Setting, seeds: int, folder: Path) -> tuple[dict[int, Run
     runs: dict[int, Run] = {}
     diverged: list[int] = []
     for seed in range(exp.seed, exp.seed + seeds):
-        out = folder / run_name(replace(exp, seed=seed))
-        run = finished_run(out)
-        if run is not None:
-            runs[seed] = run
-        elif (out / DIVERGED).exists():
+        run = read_ended_run(folder / run_name(replace(exp, seed=seed)))
+        if run is not None and run.diverged:
             diverged.append(seed)
+        elif run is not None:
+            runs[seed] = run
     return runs, diverged
 
 

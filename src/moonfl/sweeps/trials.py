@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..api.named_runs import finished_run
+from ..api.named_runs import REPEAT_HINTS, ended_run
 from ..errors import InputError, first_line, notify
 from ..experiment import fingerprint
 from ..report.runs import Run, read_run
-from ..runs.directory import DIVERGED, is_readable_run
+from ..runs.directory import is_readable_run
 from ..runs.schema import RoundRecord
 from .execution import Job, setting_jobs, train
 from .results import Outcome, Select, outcome, selection_score
@@ -32,6 +32,13 @@ STORAGE = "optuna.db"
 STARTUP_TRIALS = 4  # completed trials before the first one is stopped
 WARMUP = 0.2  # share of the rounds in which no trial is stopped
 DIGITS = 4  # significant digits of floats from a range
+HINTS = replace(
+    REPEAT_HINTS,
+    restart=(
+        f"remove {{run}} and {STORAGE} in the same folder and repeat the command to start the run "
+        "again, or use another --out"
+    ),
+)
 
 
 class PrunedError(Exception):
@@ -149,14 +156,15 @@ def signed(value: float, higher_is_better: bool) -> float:
 def stored_outcome(
     trial: Any, common: list[str], make: MakeExperiment, options: "Options"
 ) -> Outcome:
-    """Return the outcome of a trial that was completed before."""
+    """Return the outcome of a trial that was completed before, with the same data and code."""
     setting = make_setting(trial.user_attrs["values"], common, make)
+    jobs = setting_jobs(setting, options.seeds, options.out)
+    ended = [ended_run(job.experiment, job.out, task=job.task, hints=HINTS) for job in jobs]
     if trial.user_attrs["status"]:
         return Outcome(setting, status=trial.user_attrs["status"])
     runs = {}
-    for job in setting_jobs(setting, options.seeds, options.out):
-        run = finished_run(job.out)
-        if run is None:
+    for job, run in zip(jobs, ended, strict=True):
+        if run is None or run.diverged:
             raise InputError(
                 f"{job.out} belongs to a completed trial and is missing or unfinished; restore it, "
                 f"or remove {options.out / STORAGE} to repeat all trials"
@@ -169,15 +177,16 @@ def run_trial(setting: Setting, trial: "optuna.Trial", options: "Options") -> Ou
     """Run all seeds of a trial. The first seed decides whether it is stopped."""
     runs: dict[int, Run] = {}
     for number, job in enumerate(setting_jobs(setting, options.seeds, options.out)):
+        ended = ended_run(job.experiment, job.out, task=job.task, hints=HINTS)
         watch = watcher(trial, options.select) if number == 0 else None
         try:
             if watch is not None:
                 for record in stored_rounds(job.out):
                     watch(record)
-            run = complete(job, options, watch)
+            run = ended or complete(job, options, watch)
         except PrunedError as error:
             return Outcome(setting, status=str(error))
-        if run is None:
+        if run.diverged:
             return Outcome(setting, status=f"diverged with seed {job.experiment.seed}")
         runs[job.experiment.seed] = run
     return outcome(setting, runs, [], options.select)
@@ -204,13 +213,8 @@ def stored_rounds(out: Path) -> list[RoundRecord]:
     return read_run(out).rounds
 
 
-def complete(
-    job: Job, options: "Options", watch: Callable[[RoundRecord], None] | None
-) -> Run | None:
-    """Return the finished run of a job; None if it diverged."""
-    run = finished_run(job.out)
-    if run is not None or (job.out / DIVERGED).exists():
-        return run
+def complete(job: Job, options: "Options", watch: Callable[[RoundRecord], None] | None) -> Run:
+    """Train the run of a job to its end and return it."""
     with options.execution(job.experiment, True) as execution:
         progress = execution.watch
 
@@ -220,4 +224,4 @@ def complete(
                 watch(record)
 
         train(job, replace(execution, watch=both))
-    return finished_run(job.out)
+    return read_run(job.out)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ... import exports
 from ...api.experiments import Options, resume_run, start_run
-from ...api.named_runs import complete_run, finished_run, run_name
+from ...api.named_runs import complete_run, ended_run, run_name
 from ...api.recovery import Hints, recovery_hints
 from ...data.base import Dataset
 from ...data.checks import dataset_warnings
@@ -28,8 +28,6 @@ from ...report.runs import Run
 from ...report.seed_summary import seeds_summary, summarise_seeds
 from ...runs.choices import implementation_choices
 from ...runs.directory import (
-    DIVERGED,
-    check_data,
     holds_run,
     is_being_replaced,
     is_run_over_sites,
@@ -170,15 +168,13 @@ def summarise_privacy(exp: Experiment, runs: list[Run]) -> str:
 def run_seed(exp: Experiment, task: Task, folder: Path, args: argparse.Namespace) -> Run | None:
     """Return the finished run of one seed, after training what is missing; None if it diverged."""
     out = folder / run_name(exp)
-    finished = None if args.force else finished_run(out)
-    if finished is not None:
-        with recovery_hints(HINTS, quoted(out)):
-            check_data(out, exp, task)
-        notify(f"seed {exp.seed} is finished: {out}")
-        return finished
-    if (out / DIVERGED).exists() and not args.force:
+    ended = None if args.force else ended_run(exp, out, task=task, hints=HINTS)
+    if ended is not None and ended.diverged:
         notify(f"seed {exp.seed} diverged before: {out}")
         return None
+    if ended is not None:
+        notify(f"seed {exp.seed} is finished: {out}")
+        return ended
     notify(f"seed {exp.seed}: {out}")
     with Progress(exp.rounds, shows_lr=exp.has_schedule) as progress:
         try:
