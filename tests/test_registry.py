@@ -264,6 +264,10 @@ def test_literals_of_integers_and_none_survive_the_file(
     ("word", "message"),
     [
         ("algorithm=mymethod:Smal", "unknown algorithm in mymethod 'Smal'; did you mean Small"),
+        (
+            "model=mymethod:quux",
+            "(allowed: Bare, Demanding, Halfway, NotAnAlgorithm, Shadow, Small, Unweighted, narrow)",
+        ),
         ("algorithm=:Small", "algorithm=:Small is not a dotted path; write package.module:Name"),
         ("algorithm=mymethod:", "algorithm=mymethod: is not a dotted path"),
         ("algorithm=mymthod:Small", "there is no module 'mymthod' in the current folder"),

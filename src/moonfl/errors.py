@@ -8,10 +8,49 @@ import contextlib
 import difflib
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 MAX_NAMES = 100  # allowed names that an error lists
 MAX_START, MAX_END = 4000, 900  # characters that are shown of a longer message
+SYNONYMS = {  # what papers and other tools call a setting -> its name here, for suggestions only
+    "alpha": "beta",
+    "arch": "model",
+    "backbone": "model",
+    "bs": "batch_size",
+    "client_fraction": "sample_fraction",
+    "client_lr": "lr",
+    "clients": "parties",
+    "clip_norm": "clip",
+    "comm_round": "rounds",
+    "communication_rounds": "rounds",
+    "concentration": "beta",
+    "dataset_name": "dataset",
+    "dirichlet_alpha": "beta",
+    "fraction_fit": "sample_fraction",
+    "join_ratio": "sample_fraction",
+    "learning_rate": "lr",
+    "local_epochs": "epochs",
+    "local_lr": "lr",
+    "max_grad_norm": "grad_clip",
+    "method": "algorithm",
+    "n_clients": "parties",
+    "n_parties": "parties",
+    "network": "model",
+    "noise_multiplier": "dp.noise",
+    "num_clients": "parties",
+    "num_epochs": "epochs",
+    "num_parties": "parties",
+    "num_rounds": "rounds",
+    "participation": "sample_fraction",
+    "proximal_mu": "mu",
+    "random_seed": "seed",
+    "random_state": "seed",
+    "server_lr": "server.lr",
+    "strategy": "algorithm",
+    "target": "label",
+    "temperature": "tau",
+    "wd": "weight_decay",
+}
 
 
 class InputError(ValueError):
@@ -61,13 +100,23 @@ def unknown(kind: str, name: str, allowed: Iterable[str], also: str = "") -> Inp
     other accepted values.
     """
     names = sorted(allowed)
-    closest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    closest = closest_names(name, names, cutoff=0.5)
     hint = f"; did you mean {' or '.join(closest)}?" if closest else ""
     if len(names) > MAX_NAMES:
         names = [*names[:MAX_NAMES], f"and {len(names) - MAX_NAMES} more"]
     if also:
         names.append(also)
     return InputError(f"unknown {kind} '{name}'{hint} (allowed: {', '.join(names)})")
+
+
+def closest_names(name: str, allowed: Collection[str], cutoff: float) -> list[str]:
+    """Return up to three allowed names that are close to an unknown one.
+
+    What other tools call a setting comes first. `cutoff` is the least similarity of the others.
+    """
+    synonyms = [SYNONYMS[name]] if SYNONYMS.get(name) in allowed else []
+    similar = difflib.get_close_matches(name, allowed, n=3, cutoff=cutoff)
+    return list(dict.fromkeys([*synonyms, *similar]))[:3]
 
 
 def first_line(error: Exception) -> str:

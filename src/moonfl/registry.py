@@ -43,12 +43,22 @@ def find(kind: str, name: str, table: Mapping[str, T]) -> T:
     target: Any = _import(kind, name, module)
     for part in path.split("."):
         if not hasattr(target, part):
-            public = [attribute for attribute in dir(target) if not attribute.startswith("_")]
-            raise unknown(f"{kind} in {module}", path, public)
+            raise unknown(f"{kind} in {module}", path, own_names(target, module))
         target = getattr(target, part)
     source_sha256(name)  # before the user edits the file further
     result: T = target
     return result
+
+
+def own_names(target: object, module: str) -> list[str]:
+    """Return the public names of a module or class that its package defines, without imports."""
+    package = module.partition(".")[0]
+    names = []
+    for name in dir(target):
+        source = str(getattr(getattr(target, name, None), "__module__", ""))
+        if not name.startswith("_") and source.partition(".")[0] == package:
+            names.append(name)
+    return names
 
 
 def name_of(target: object, table: Mapping[str, object]) -> str:

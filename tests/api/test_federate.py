@@ -536,6 +536,7 @@ INVALID = [
         "test has sets for clinic 0, but the parties are clinic 0, clinic 1.*; use the same names",
     ),
     ({"epoch": 3}, "unknown setting 'epoch'; did you mean epochs"),
+    ({"learning_rate": 3}, "unknown setting 'learning_rate'; did you mean lr"),
     ({"mu": 1}, r"mu is a setting of a method; .*: algorithm=moonfl.MOON\(mu=1\) or algorithm="),
     ({"beta": 0.1}, "beta cannot be passed to moonfl.federate: the samples are already"),
     ({"ignore": "ward"}, "ignore cannot be .*: leave these columns out of each party's x"),

@@ -63,6 +63,9 @@ def test_another_algorithm_has_its_own_defaults() -> None:
         ("roundz=3", "unknown key 'roundz'; did you mean rounds"),
         ("mo=3", "unknown key 'mo'"),
         ("negativs=3", "did you mean negatives? `moonfl run --help` lists the keys"),
+        ("learning_rate=3", "unknown key 'learning_rate'; did you mean lr?"),
+        ("num_clients=3", "did you mean parties?"),
+        ("alpha=0.5", "add algorithm=feddyn or fedrs or perfedavg, or write beta, if that is"),
         ("moon.muu=3", "did you mean moon.mu"),
         (
             "alpha=1",

@@ -1,12 +1,11 @@
 """Changes of an experiment that the user writes as key=value."""
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
 from .. import settings
 from ..components import COMPONENTS, component_to_table, owners_of, setting_paths, with_name
-from ..errors import InputError, notify, unknown
+from ..errors import SYNONYMS, InputError, closest_names, notify, unknown
 from ..settings import RENAMED
 from .experiment import Experiment
 from .files import from_dict, to_dict
@@ -102,9 +101,11 @@ def unknown_key(key: str, values: dict[str, Any], valid: list[str]) -> InputErro
     elif dot and prefix != kind:
         owners = []
     if owners:
+        synonym = SYNONYMS.get(key)
+        also = f", or write {synonym}, if that is what you mean" if synonym in valid else ""
         return InputError(
             f"{key} belongs to {kind}={' or '.join(owners)}, and this experiment has "
-            f"{kind}={values[kind]['name']}; add {kind}={' or '.join(owners)}"
+            f"{kind}={values[kind]['name']}; add {kind}={' or '.join(owners)}{also}"
         )
     return unknown_name("key", key, valid, "`moonfl run --help` lists the keys")
 
@@ -116,7 +117,7 @@ def unknown_name(kind: str, name: str, allowed: Iterable[str], listing: str) -> 
     Without a close one it lists all.
     """
     names = list(allowed)
-    closest = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    closest = closest_names(name, names, cutoff=0.6)
     if not closest:
         return unknown(kind, name, names)
     return InputError(f"unknown {kind} '{name}'; did you mean {' or '.join(closest)}? {listing}")
