@@ -17,6 +17,8 @@ from helpers.flower_deployment import (
 )
 from helpers.flower_grid import unpack
 from moonfl import RunError, Scaffold, tree
+from moonfl.federation import sample_parties
+from moonfl.flower.engine import answers_needed
 from moonfl.runs.index import CHECKPOINT, read_index
 from moonfl.runs.state_files import read_log
 from moonfl.runs.tensor_files import load
@@ -90,6 +92,37 @@ def test_too_few_answers_end_the_run_which_can_be_resumed(deployment: Deployment
         deployment.serve(min_parties=3)
     deployment.grid.intercept = lambda request, reply: reply
     assert same(deployment.serve(resume=True).models, moonfl.run(MOON3, workers=1).models)
+
+
+def test_as_many_sites_may_be_missing_in_a_sample_as_in_a_round_of_all(tmp_path: Path) -> None:
+    exp = replace(MOON3, parties=4, sample_fraction=0.5, rounds=4)
+    sampled = [i for t in range(4) for i in sample_parties(exp, t)]
+    down = max(range(4), key=sampled.count)
+    deployment = Deployment(tmp_path / "federation", exp)
+
+    def leave(request: Message, reply: Message) -> Message:
+        if request.metadata.message_type != "query":
+            deployment.grid.online -= {down + 1}
+        return reply
+
+    deployment.grid.intercept = leave
+    result = deployment.serve(min_parties=3)
+    missing = [[p["party"] for p in r["parties"] if "missing" in p] for r in result.rounds]
+    assert [down] in missing
+    deployment.grid.online |= {down + 1}
+    expected = rf"[01] of [12] sites are connected, missing: site-{down + 1} after 0 s, and round"
+    with pytest.raises(RunError, match=expected):
+        deployment.serve(min_parties=4, out=str(tmp_path / "all"))
+
+
+@pytest.mark.parametrize(
+    ("sampled", "min_parties", "needed"),
+    [(10, 8, 8), (5, 8, 3), (2, 8, 1), (1, 8, 1), (0, 8, 0), (5, 10, 5), (0, 10, 0)],
+)
+def test_how_many_of_the_sampled_parties_must_answer(
+    sampled: int, min_parties: int, needed: int
+) -> None:
+    assert answers_needed(sampled, 10, min_parties) == needed
 
 
 def test_a_site_that_lost_its_state_is_named(

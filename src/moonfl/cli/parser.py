@@ -387,7 +387,11 @@ def _add_deployment_options(sub: Parser) -> None:
     )
     numbers: dict[str, tuple[type | Any, str]] = {
         "deadline": (float, "deadline for a party's answer, in seconds"),
-        "min-parties": (count, "minimum number of answers per round"),
+        "min-parties": (
+            count,
+            "minimum number of answers in a round of all parties; as many may be missing in a "
+            "sample",
+        ),
         "wait": (float, "seconds to wait for sites that are not connected"),
         "attempts": (count, "maximum number of attempts per round"),
         "query": (float, "deadline for a site's description of its data, in seconds"),

@@ -5,7 +5,7 @@ that round: `train` gets the reason instead (messaging.py for silence, protocol.
 puts it into `Update.missing`, from where it reaches rounds.jsonl. What `evaluate` gets in place of
 counts reaches it by `Score.absent`.
 
-1. If at least `min_parties` sent a valid update, the round continues without the others.
+1. If enough parties sent a valid update (`answers_needed`), the round continues without the others.
 2. Otherwise the missing parties are asked again, `attempts` times in all. Before each attempt
    `Membership.wait_for` waits for enough sites to be connected.
 3. If that fails, the run ends with a RunError; `moonfl flower run --resume` continues it.
@@ -80,7 +80,7 @@ class SiteEngine:
     def _collect(self, server: Server, parties: list[int], t: int) -> dict[int, Update]:
         """Ask these parties for updates, repeatedly, until enough have answered."""
         rules = self.membership.rules
-        needed = min(rules.min_parties, len(parties))
+        needed = answers_needed(len(parties), self.exp.parties, rules.min_parties)
         updates: dict[int, Update] = {}
         answered = 0
         for attempt in range(1, rules.attempts + 1):
@@ -103,6 +103,7 @@ class SiteEngine:
         return self.membership.wait_for(
             lambda present: len(present.keys() & set(pending)) >= number,
             f"and round {t + 1} needs {needed}",
+            pending,
         )
 
     def _ask(
@@ -288,6 +289,15 @@ class SiteEngine:
         """Return which parties are missing, and why."""
         missing = [update for update in updates.values() if update.missing]
         return "; ".join(f"{self.membership.name(u.party)}: {u.missing}" for u in missing)
+
+
+def answers_needed(sampled: int, parties: int, min_parties: int) -> int:
+    """Return how many of the sampled parties must answer in a round, at least one if there is one.
+
+    `min_parties` of all parties says how many may be missing. So many may be missing in every
+    sample, because the sites that are down may all be in it.
+    """
+    return min(sampled, max(1, sampled - (parties - min_parties)))
 
 
 def missing_update(party: int, reason: str) -> Update:

@@ -11,7 +11,7 @@ unchanged.
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -37,7 +37,11 @@ class RoundRules:
     deadline: float = setting(
         3600.0, "deadline for a party's answer, in seconds", above=0, high=1e8
     )
-    min_parties: int = setting(2, "minimum number of answers per round", low=1)
+    min_parties: int = setting(
+        2,
+        "minimum number of answers in a round of all parties; as many may be missing in a sample",
+        low=1,
+    )
     wait: float = setting(
         600.0, "seconds to wait for sites that are not connected", low=0, high=1e8
     )
@@ -160,24 +164,31 @@ class Membership:
         if is_new:
             self.log(f"moonfl: {site.name} is party {site.party}, with {site.num_samples} samples")
 
-    def wait_for(self, enough: Callable[[dict[int, int]], bool], purpose: str) -> dict[int, int]:
+    def wait_for(
+        self,
+        enough: Callable[[dict[int, int]], bool],
+        purpose: str,
+        awaited: Sequence[int] | None = None,
+    ) -> dict[int, int]:
         """Wait until enough sites are connected and return party -> node.
 
-        The wait is logged, and ends after `rules.wait` seconds with a RunError.
+        The wait is logged, and ends after `rules.wait` seconds with a RunError. Both name the
+        parties that are missing among `awaited`, by default all parties.
         """
+        awaited = range(self.parties) if awaited is None else awaited
         end = time.monotonic() + self.rules.wait
         logged = -1  # number of sites when the wait was last logged
         present = self.connect_sites()
         while not enough(present):
             if time.monotonic() > end:
                 raise RunError(
-                    f"{self._status(present)} after {self.rules.wait:g} s, "
+                    f"{self._status(present, awaited)} after {self.rules.wait:g} s, "
                     f"{purpose}{self._refusals()}"
                 )
             if logged != len(present):
                 self.log(
                     f"moonfl: waiting for sites, {self.rules.wait:g} s at most: "
-                    f"{self._status(present)}"
+                    f"{self._status(present, awaited)}"
                 )
                 logged = len(present)
             if self.stop.wait(1.0):
@@ -185,11 +196,12 @@ class Membership:
             present = self.connect_sites()
         return present
 
-    def _status(self, present: dict[int, int]) -> str:
-        """Return how many sites are connected and which are missing."""
-        absent = [self.name(i) for i in range(self.parties) if i not in present]
+    def _status(self, present: dict[int, int], awaited: Sequence[int]) -> str:
+        """Return how many of the awaited parties are connected and which are missing."""
+        absent = [self.name(i) for i in awaited if i not in present]
         missing = ", ".join(absent) or "none"
-        return f"{len(present)} of {self.parties} sites are connected, missing: {missing}"
+        connected = len(awaited) - len(absent)
+        return f"{connected} of {len(awaited)} sites are connected, missing: {missing}"
 
     def _refusals(self) -> str:
         """Return the reasons of all refusals, with a hint for sites that need more time."""
@@ -271,7 +283,7 @@ class Membership:
         self.features = column_order(self.sites)
         self.started = True
         needed = self.rules.min_parties
-        self.wait_for(lambda present: len(present) >= needed, f"and a round needs {needed}")
+        self.wait_for(lambda present: len(present) >= needed, f"and min_parties={needed}")
 
     def site_records(self) -> tuple[SiteRecord, ...]:
         """Return the descriptions of all sites, in the order of the parties."""
