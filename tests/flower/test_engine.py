@@ -1,6 +1,7 @@
 """What happens when a site fails: missing parties, repeated rounds, lost states."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from helpers.flower_deployment import (
     drop_updates,
 )
 from helpers.flower_grid import unpack
-from moonfl import RunError, Scaffold, tree
+from moonfl import FedAvg, RunError, Scaffold, tree
 from moonfl.federation import sample_parties
 from moonfl.flower.engine import answers_needed
 from moonfl.runs.index import CHECKPOINT, read_index
@@ -123,6 +124,18 @@ def test_how_many_of_the_sampled_parties_must_answer(
     sampled: int, min_parties: int, needed: int
 ) -> None:
     assert answers_needed(sampled, 10, min_parties) == needed
+
+
+def test_a_site_needs_no_state_file_if_its_method_stores_nothing(tmp_path: Path) -> None:
+    exp = replace(MOON3, algorithm=FedAvg())
+    deployment = Deployment(tmp_path / "federation", exp)
+
+    def forget(request: Message, reply: Message) -> Message:
+        shutil.rmtree(deployment.folder / "site-2" / "states", ignore_errors=True)
+        return reply
+
+    deployment.grid.intercept = forget
+    assert same(deployment.serve(min_parties=3).models, moonfl.run(exp, workers=1).models)
 
 
 def test_a_site_that_lost_its_state_is_named(

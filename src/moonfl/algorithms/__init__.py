@@ -1,7 +1,14 @@
 """Federated learning methods, one file per paper. `table.py` lists them by name."""
 
 from .base import Algorithm
-from .composed import Composed, compose, has_own_model, part_key, replaces_aggregation
+from .composed import (
+    Composed,
+    compose,
+    has_own_model,
+    part_key,
+    replaces_aggregation,
+    stores_state,
+)
 from .ditto import Ditto
 from .fedavg import FedAvg
 from .feddecorr import FedDecorr
@@ -46,4 +53,5 @@ __all__ = [
     "has_own_model",
     "part_key",
     "replaces_aggregation",
+    "stores_state",
 ]

@@ -62,6 +62,17 @@ def has_own_model(method: Algorithm) -> bool:
     return type(method).own_model is not Algorithm.own_model
 
 
+def stores_state(method: Algorithm) -> bool:
+    """Return True if the method, or a part of it, may store something at a party.
+
+    Only a method with one of these hooks can: the default of `finish` stores what it was given.
+    """
+    if isinstance(method, Composed):
+        return any(map(stores_state, method.parts))
+    hooks = ("init_party", "phases", "finish")
+    return any(getattr(type(method), hook) is not getattr(Algorithm, hook) for hook in hooks)
+
+
 @dataclass(frozen=True)
 class Composed(Algorithm):
     """l = l_sup + the sum of the terms of the parts. Built by `compose` or `+`."""

@@ -6,7 +6,7 @@ from dataclasses import InitVar, dataclass
 from typing import Literal
 
 from .. import settings
-from ..algorithms import MOON, Algorithm, has_own_model
+from ..algorithms import MOON, Algorithm, has_own_model, stores_state
 from ..components import COMPONENTS, check_component
 from ..data.base import Reading
 from ..data.datasets import source
@@ -297,6 +297,11 @@ class Experiment:
         """Return True if each party has a model of its own, which it evaluates by itself."""
         is_adapted = self.personal is not None or self.finetune is not None
         return is_adapted or has_own_model(self.algorithm)
+
+    @property
+    def has_party_states(self) -> bool:
+        """Return True if parties may store something from one round to the next."""
+        return self.personal is not None or stores_state(self.algorithm)
 
     def is_evaluated(self, t: int) -> bool:
         """Return True if models are evaluated after round t, which counts from 0."""

@@ -31,13 +31,15 @@ from ..runs.directory import versions
 from ..runs.site_states import SiteStates
 from ..seeds import one_thread, restored
 from ..task import FederatedData, Task, build_task, hash_examples
-from ..types import Params, Server
+from ..types import Params, Server, State
 from .columns import check_same_columns, order_rows, order_task
 from .counts import FORMATS
 from .protocol import (
     ColumnOrder,
     ErrorReply,
+    EvaluateRequest,
     EvaluationHeader,
+    TrainRequest,
     pack,
     pack_update,
     read_evaluate_request,
@@ -166,8 +168,6 @@ def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     """Train the party for one round, from the state of the last round that the server accepted."""
     request, server = read_train_request(content, site.party, blank_server(exp, site.task))
     task = with_target_scales(site.task, server.buffers)
-    states = site.states(request.run)
-    state = states.load(site.party, request.accepted)
     workbench = Workbench(site.task.build)
     with one_thread(), restored():
         update, new_state = local_update(
@@ -175,11 +175,11 @@ def train(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
             task,
             workbench,
             server,
-            state=state,
+            state=load_state(exp, site, request),
             party=site.party,
             t=request.round,
         )
-    states.save(site.party, request.round, new_state, request.accepted)
+    site.states(request.run).save(site.party, request.round, new_state, request.accepted)
     return pack_update(update, request.round, sha256=site.sha256(), version=versions()["moonfl"])
 
 
@@ -200,8 +200,7 @@ def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
             model = workbench.module(params)
             tallies = task.tallies(task.evaluate_chunks(model, range(len(task.chunks()))))
         return pack_evaluation(site, {name: to_counts(tally) for name, tally in tallies.items()})
-    state = site.states(request.run).load(site.party, request.accepted)
-    own = own_tensors(exp, task, state)
+    own = own_tensors(exp, task, load_state(exp, site, request))
     with one_thread():
         by_model = evaluate_party(
             exp, task, workbench, params, own=own, party=site.party, t=request.round
@@ -218,6 +217,18 @@ def pack_evaluation(site: Site, counts: dict[str, Any]) -> RecordDict:
         party=site.party, sha256=site.sha256(), version=versions()["moonfl"], **counts
     )
     return pack(header)
+
+
+def load_state(
+    exp: Experiment, site: Site, request: TrainRequest | EvaluateRequest
+) -> State | None:
+    """Return the party's state after its last accepted round, None before its first round.
+
+    Without anything to store there is no difference, and a site that lost its disk can continue.
+    """
+    if not exp.has_party_states:
+        return None
+    return site.states(request.run).load(site.party, request.accepted)
 
 
 def blank_server(exp: Experiment, task: Task) -> Server:
