@@ -92,6 +92,22 @@ def test_changed_data_are_refused_on_resume(deployment: Deployment) -> None:
         deployment.serve(resume=True, min_parties=3)
 
 
+def test_a_renamed_site_keeps_its_name_in_the_run(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drop_updates(deployment, 0, {1})
+    with pytest.raises(RunError, match="round 2 needs 3"):
+        deployment.serve(min_parties=3)
+    path = deployment.folder / "site-3" / "site.toml"
+    path.write_text(path.read_text().replace('"site-3"', '"Hospital North"'))
+    deployment.grid.intercept = lambda request, reply: reply
+    result = deployment.serve(resume=True)
+    assert result.names == ("site-1", "site-2", "site-3")
+    assert same(result.models, moonfl.run(MOON3, workers=1).models)
+    note = "party 2 is now named Hospital North; this run keeps the name site-3"
+    assert note in capsys.readouterr().err
+
+
 def test_the_test_set_must_be_the_same_on_resume(deployment: Deployment, tmp_path: Path) -> None:
     task = make_task(MOON3)
     for name, rows in (("one", torch.arange(60)), ("two", torch.arange(60, 120))):

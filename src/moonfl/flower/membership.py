@@ -228,9 +228,30 @@ class Membership:
         else:
             site = msgspec.structs.replace(site, secret=None)
             if self.started:
-                self._admit(node, with_stored_sums(site, self.sites[site.party]), is_new=True)
+                self._admit(node, self._as_before(site), is_new=True)
             else:
                 self.candidates[node] = site
+
+    def _as_before(self, site: SiteRecord) -> SiteRecord:
+        """Return a site that returns with what a run keeps of its first description.
+
+        The standardisation and encoding of a run follow from its sums and must not change on
+        resume. They are not compared, because another version of numpy may round them differently.
+        The records of the run have the first name.
+        """
+        before = self.sites[site.party]
+        if site.name != before.name:
+            self.log(
+                f"moonfl: party {site.party} is now named {site.name}; this run keeps the name "
+                f"{before.name}"
+            )
+        return msgspec.structs.replace(
+            site,
+            name=before.name,
+            moments=before.moments,
+            targets=before.targets,
+            columns=before.columns,
+        )
 
     def _check_admission(self, site: SiteRecord, others: set[int]) -> None:
         """Check that a site has its party's secret, is no other node, and fits a started run."""
@@ -356,14 +377,3 @@ def check_unchanged(site: SiteRecord, before: SiteRecord) -> None:
     keys = ("sha256", "counts", "samples", "held_out", "validation")
     if any(getattr(site, key) != getattr(before, key) for key in keys):
         raise RefusedError(CHANGED_DATA)
-
-
-def with_stored_sums(site: SiteRecord, before: SiteRecord) -> SiteRecord:
-    """Return a site that returns with the sums that it reported before the first round.
-
-    The standardisation and encoding of a run follow from them and must not change on resume. They
-    are not compared, because another version of numpy may round them differently.
-    """
-    return msgspec.structs.replace(
-        site, moments=before.moments, targets=before.targets, columns=before.columns
-    )
