@@ -85,6 +85,15 @@ class DataError(RunError):
     """
 
 
+class FileError(RunError):
+    """A file of a run that cannot be read or written; the message has its path."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        """Store the message without the path (`reason`), which a Flower site may send."""
+        super().__init__(message)
+        self.reason = reason
+
+
 class DivergenceError(RunError):
     """Training that produced infinite or undefined weights, and would do so again if repeated."""
 

@@ -1,9 +1,11 @@
 """What happens when a site fails: missing parties, repeated rounds, lost states."""
 
+import errno
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +22,9 @@ from helpers.flower_grid import unpack
 from moonfl import FedAvg, RunError, Scaffold, tree
 from moonfl.federation import sample_parties
 from moonfl.flower.engine import answers_needed
+from moonfl.runs.files import writing
 from moonfl.runs.index import CHECKPOINT, read_index
+from moonfl.runs.site_states import SiteStates
 from moonfl.runs.state_files import read_log
 from moonfl.runs.tensor_files import load
 
@@ -149,8 +153,22 @@ def test_a_site_that_lost_its_state_is_named(
     deployment.grid.intercept = forget
     result = deployment.serve()
     (missing,) = (p["missing"] for p in result.rounds[1]["parties"] if "missing" in p)
-    assert "the state of party 1 after round 1 is missing" in missing
-    assert "round 2 continues without site-2" in capsys.readouterr().err
+    assert missing == "the state of party 1 after round 1 is missing"
+    log = capsys.readouterr().err
+    assert "round 2 continues without site-2" in log
+    assert f"is missing: {deployment.folder / 'site-2' / 'states'}" in log, "at the site"
+
+
+def test_a_full_disk_of_a_site_is_reported_without_a_path(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(states: SiteStates, *rest: Any) -> None:
+        with writing(states.folder):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(SiteStates, "save", fail)
+    with pytest.raises(RunError, match="site-1: a file cannot be written: No space left on device"):
+        deployment.serve()
 
 
 def test_answers_count_after_their_site_has_left(deployment: Deployment) -> None:

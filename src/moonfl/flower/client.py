@@ -19,7 +19,7 @@ from ..data.encoding import from_record, summarise, to_column_records, unlearned
 from ..data.images import Images
 from ..data.moments import Moments, compute_moments, target_moments
 from ..data.targets import CLASSIFICATION, REGRESSION
-from ..errors import DataError, InputError, RunError, notify
+from ..errors import DataError, FileError, InputError, RunError, notify
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..models.base import standardises
@@ -92,8 +92,8 @@ def with_errors(
 ) -> Callable[[Message, Context], Message]:
     """Return a message handler that reports errors to the server in one line.
 
-    An error message may quote the data, such as a cell of a table or the name of an image. If
-    `private`, such a message is only printed in the site's own log.
+    An error message may quote the data, such as a cell of a table or the name of an image, or have
+    a path of the site's machine. If `private`, such a message is only printed in the site's log.
     """
 
     def reply_to(message: Message, context: Context) -> RecordDict:
@@ -104,6 +104,9 @@ def with_errors(
         except (InputError, DataError) as error:
             notify(f"moonfl: {error}")
             return pack(ErrorReply(error=MISCONFIGURED if private else str(error)))
+        except FileError as error:
+            notify(f"moonfl: {error}")
+            return pack(ErrorReply(error=error.reason if private else str(error)))
         except (RunError, RefusedError) as error:
             return pack(ErrorReply(error=str(error)))
         except Exception as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..data.locations import check_file
-from ..errors import RunError
+from ..errors import FileError
 
 WRITERS = 4  # threads of a BackgroundWriter; concurrent fsyncs share a commit of the file system
 # Flushes a file without its times, which takes less time; macOS has only fsync.
@@ -59,11 +59,12 @@ def write_atomically(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError inside this block, such as a full disk, into a RunError with the path."""
+    """Turn an OSError inside this block, such as a full disk, into a FileError with the path."""
     try:
         yield
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
+        reason = f"cannot be written: {error.strerror or type(error).__name__}"
+        raise FileError(f"{path} {reason}", f"a file {reason}") from None
 
 
 def sync(path: Path, flush: Callable[[int], None] = os.fsync) -> None:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ..errors import RunError
+from ..errors import FileError
 from ..types import State
 from .files import sync
 from .state_files import file_name
@@ -43,10 +43,9 @@ class SiteStates:
         try:
             return load(path)
         except READ_ERRORS as error:
-            reason = f"is damaged ({error})" if path.exists() else "is missing"
-            raise RunError(
-                f"the state of party {party} after round {accepted + 1} {reason}: {path}"
-            ) from None
+            problem = "is damaged" if path.exists() else "is missing"
+            reason = f"the state of party {party} after round {accepted + 1} {problem}"
+            raise FileError(f"{reason}: {path} ({error})", reason) from None
 
     def save(self, party: int, round: int, state: State, accepted: int | None) -> None:
         """Store the state after `round`, which started from the state after round `accepted`."""

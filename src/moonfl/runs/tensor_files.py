@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..data.locations import check_file
-from ..errors import RunError
+from ..errors import FileError
 from ..seeds import one_thread
 from ..types import State
 from .files import atomic, writing
@@ -49,7 +49,8 @@ def to_bytes(path: Path, state: State, note: str = "") -> bytes:
     try:
         start, order = _file_start(encode(header), shapes)
     except (safetensors.SafetensorError, KeyError) as error:  # KeyError: an unsupported dtype
-        raise RunError(f"{path} cannot be written: {error}") from None
+        reason = f"cannot be written: {error}"
+        raise FileError(f"{path} {reason}", f"a file {reason}") from None
     with one_thread():  # those of torch would wait actively, on the cores that workers need
         in_order = [tensors[k].detach().contiguous() for k in order]
     return b"".join([start, *map(_memory, in_order)])
