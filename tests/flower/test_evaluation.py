@@ -241,6 +241,31 @@ def test_a_late_site_evaluates_if_no_other_site_can(tmp_path: Path) -> None:
     assert [list(record["sites"]) for record in result.rounds] == [["0"]] * 3
 
 
+@pytest.mark.parametrize(("lost", "finished"), [(3, True), (6, False)])
+def test_an_evaluation_without_answers_is_repeated(
+    deployment: Deployment, lost: int, finished: bool
+) -> None:
+    """The third round begins only if one of the two attempts of the second has answers."""
+    replies: list[Message] = []
+
+    def lose(request: Message, reply: Message) -> Message | None:
+        if request.metadata.message_type != "evaluate":
+            return reply
+        replies.append(reply)
+        return None if 3 < len(replies) <= 3 + lost else reply
+
+    deployment.grid.intercept = lose
+    if not finished:
+        with pytest.raises(RunError, match=r"no site could evaluate .* in 2 attempts"):
+            deployment.serve()
+        assert len(replies) == 9
+        return
+    result = deployment.serve()
+    assert same(result.models, moonfl.run(MOON3, workers=1).models)
+    assert [list(record.sites or {}) for record in result.rounds] == [["0", "1", "2"]] * 3
+    assert [record.absent for record in result.rounds] == [None] * 3
+
+
 def test_a_model_without_a_finite_loss_has_diverged(deployment: Deployment) -> None:
     def diverge(request: Message, reply: Message) -> Message:
         if request.metadata.message_type != "train":

@@ -13,13 +13,14 @@ counts reaches it by `Score.absent`.
 A site that comes back trains from the state of its last accepted round, which the server names in
 the TrainRequest; states of late or refused rounds are ignored (runs/site_states.py). In
 evaluation a missing site is left out and named; a site that missed the deadline of the round is
-only waited for again if no other site has such samples.
+only waited for again if no other site has such samples. If no site evaluates, all are asked again,
+`attempts` times in all.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message
 
 from ..engines.embedded import Embedded
 from ..errors import DivergenceError, RunError, notify
@@ -235,10 +236,47 @@ class SiteEngine:
     def _evaluate_model(
         self, model: Params, sizes: Sizes, evaluators: dict[int, int], sets: list[str], t: int
     ) -> dict[str, Counts]:
-        """Let the sites evaluate a model; return their counts per set, summed in party order."""
-        deadline = self.membership.rules.deadline
+        """Let the sites evaluate a model; return their counts per set, summed in party order.
+
+        If no site has counted a set, all that have not answered are asked again.
+        """
         arrays = to_arrays({"model": model})
         tallies: dict[int, dict[str, Counts]] = {}
+        for attempt in range(1, self.membership.rules.attempts + 1):
+            if attempt > 1:
+                evaluators = self._evaluators(sizes, sets)
+            pending = {i: node for i, node in evaluators.items() if i not in tallies}
+            has_diverged = self._ask_evaluators(arrays, sizes, pending, t, tallies)
+            counts = {
+                name: [tallies[i][name] for i in sorted(tallies) if name in tallies[i]]
+                for name in sets
+            }
+            if all(counts.values()):
+                return {name: self.task.objective.total(counts[name]) for name in sets}
+            if has_diverged:
+                raise DivergenceError(
+                    "the aggregated model has no finite loss at any site: training has diverged; "
+                    "lower lr"
+                )
+            notify(f"moonfl: round {t + 1}, attempt {attempt}: no site evaluated the model")
+        raise RunError(
+            "no site could evaluate the model on its held-out samples in "
+            f"{self.membership.rules.attempts} attempts; see the reasons above"
+        )
+
+    def _ask_evaluators(
+        self,
+        arrays: dict[str, ArrayRecord],
+        sizes: Sizes,
+        nodes: dict[int, int],
+        t: int,
+        tallies: dict[int, dict[str, Counts]],
+    ) -> bool:
+        """Send a model to sites and add what they count to `tallies`.
+
+        Return True if the model has no finite loss at one of them.
+        """
+        deadline = self.membership.rules.deadline
         refusals: list[RefusedError] = []
 
         def message(i: int) -> Message:
@@ -251,7 +289,7 @@ class SiteEngine:
                 encoding=self.membership.encoding,
             )
             content = assemble(request, arrays)
-            return Message(content, evaluators[i], "evaluate", ttl=deadline + GRACE)
+            return Message(content, nodes[i], "evaluate", ttl=deadline + GRACE)
 
         def on_answer(i: int, answer: Answer) -> None:
             try:
@@ -265,16 +303,12 @@ class SiteEngine:
             except RefusedError as error:
                 refusals.append(error)
                 self._report_absence(i, str(error))
+            else:
+                self.absent.pop(i, None)
 
-        messages = ((i, message(i)) for i in evaluators)
+        messages = ((i, message(i)) for i in nodes)
         exchange(self.membership.grid, messages, deadline, self.membership.stop, on_answer)
-        totals = {}
-        for name in sets:
-            parts = [tallies[i][name] for i in sorted(tallies) if name in tallies[i]]
-            if not parts:
-                raise no_evaluation(refusals)
-            totals[name] = self.task.objective.total(parts)
-        return totals
+        return any(isinstance(refusal, NotFiniteError) for refusal in refusals)
 
     def _report_absence(self, party: int, reason: str) -> None:
         """Remember and print which site does not evaluate the model, and why."""
@@ -308,14 +342,3 @@ def missing_update(party: int, reason: str) -> Update:
 def has_samples(sizes: Sizes, parties: Mapping[int, int], name: str) -> bool:
     """Return True if any of the parties has samples of this evaluation set."""
     return any(sizes[i][name] > 0 for i in parties)
-
-
-def no_evaluation(refusals: list[RefusedError]) -> RunError:
-    """Return the error for a model that no site could evaluate."""
-    if any(isinstance(refusal, NotFiniteError) for refusal in refusals):
-        return DivergenceError(
-            "the aggregated model has no finite loss at any site: training has diverged; lower lr"
-        )
-    return RunError(
-        "no site could evaluate the model on its held-out samples; see the reasons above"
-    )
