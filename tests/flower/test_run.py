@@ -1,6 +1,7 @@
 """`moonfl flower run`: following a run, and using its directory afterwards."""
 
 import contextlib
+import shlex
 import socket
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from helpers.flower_deployment import (
 )
 from moonfl import InputError, RunError
 from moonfl.cli import main
+from moonfl.flower import run
 from moonfl.flower.run import RunLog
+from moonfl.runs.index import SETTINGS
 
 FORGED = '@moonfl {"summary": "perfect"}'
 
@@ -57,6 +60,24 @@ def test_a_server_that_does_not_run(
     assert main(["flower", "run", str(deployment.folder)]) == 1
     assert f"no SuperLink answers at 127.0.0.1:{port}" in capsys.readouterr().err.splitlines()[-1]
     assert not (deployment.folder / "server" / "runs").exists()
+
+
+def test_the_resume_hint_repeats_the_options(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployment.out.mkdir()
+    (deployment.out / SETTINGS).write_text("")
+
+    def fail(*arguments: object) -> str:
+        raise RunError("round 2 needs 3 parties")
+
+    monkeypatch.setattr(run, "find_server", lambda folder: "")
+    monkeypatch.setattr(run, "run", fail)
+    command = ["flower", "run", str(deployment.folder), "--out", str(deployment.out)]
+    options = ["--deadline", "40.0", "--min-parties", "2", "--track", "tensorboard"]
+    assert main([*command, *options]) == 1
+    hint = shlex.join(["moonfl", *command, "--resume", *options])
+    assert f"round 2 needs 3 parties; `{hint}` resumes" in capsys.readouterr().err
 
 
 def test_the_run_of_a_deployment_can_be_reported(deployment: Deployment, tmp_path: Path) -> None:

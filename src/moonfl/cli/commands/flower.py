@@ -100,6 +100,12 @@ def _config(args: argparse.Namespace, exp: Experiment) -> dict[str, Any]:
 
 
 def _resume_hint(args: argparse.Namespace, out: Path) -> str:
-    test = f" --test {quoted(args.test)}" if args.test is not None else ""
-    command = f"moonfl flower run {quoted(args.folder)} --out {quoted(out)} --resume{test}"
-    return f"`{command}` resumes from the last finished round"
+    """Return the command that resumes a failed run, with the options that it was started with."""
+    words = ["moonfl", "flower", "run", args.folder, "--out", out, "--resume"]
+    for key in [*settings.names(RoundRules), "test"]:
+        value = getattr(args, key)
+        if value is not None:
+            words += [f"--{key.replace('_', '-')}", value]
+    for name in args.track:
+        words += ["--track", name]
+    return f"`{' '.join(map(quoted, words))}` resumes from the last finished round"
