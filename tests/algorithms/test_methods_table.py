@@ -79,7 +79,8 @@ def check_row(cells: list[str], exp: Experiment) -> None:
     _, in_addition, party_stores, server_stores, *_ = cells
     assert in_addition == (", ".join(sent) or NOTHING)
     assert party_stores == amount(state_size(state), model)
-    stored = state_size(server.optimizer_state) + state_size(server.memory)
+    states = (server.shared, server.memory, server.optimizer_state)
+    stored = sum(map(state_size, states))
     assert server_stores == amount(stored, model)
 
 
