@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import moonfl
 from moonfl.experiment import Experiment, override
 from moonfl.report.build import write
+from moonfl.report.comparisons import compare_with_baseline
 from moonfl.report.gains import GLOBAL_MODEL, gains_chart, gains_table, personal_groups
 from moonfl.report.groups import group_runs
 from moonfl.report.runs import load_runs
@@ -50,6 +52,38 @@ def test_gains_are_those_of_the_records(tmp_path: Path) -> None:
     page = write([tmp_path], tmp_path / "report").read_text()
     assert "Personal models: Ditto" in page
     assert "Who gains and who loses by personal models" in page
+
+
+@pytest.mark.parametrize("task", ["regression", "multilabel"])
+def test_solo_and_personal_models_of_other_tasks_get_no_verdict(task: str, tmp_path: Path) -> None:
+    """SOLO is evaluated on all test samples, and personal models on those of their party."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 3)).astype(np.float32)
+    y = x @ rng.normal(size=(3, 2)).astype(np.float32)
+    y = (y > 0).astype(int) if task == "multilabel" else y
+    parties = [(x[k::3], y[k::3]) for k in range(3)]
+    for name, settings in (("solo", {}), ("fedper", {"personal": "output"})):
+        algorithm = "solo" if name == "solo" else "fedavg"
+        for seed in (0, 1):
+            moonfl.federate(
+                "mlp",
+                parties,
+                algorithm=algorithm,
+                rounds=1,
+                epochs=1,
+                seed=seed,
+                task=task,
+                out=tmp_path / f"{name}{seed}",
+                workers=1,
+                **settings,
+            )
+    groups = group_runs(load_runs([tmp_path])[0], "FedPer")[0]
+    (comparison,) = compare_with_baseline(groups)
+    assert comparison.group.is_solo
+    assert comparison.baseline.has_party_models
+    assert comparison.conclusion.text.startswith("no verdict: SOLO is evaluated on all test")
+    assert "compare party_score" in comparison.conclusion.text
+    assert personal_groups(groups) == []
 
 
 def test_without_party_models_there_is_no_table(tmp_path: Path) -> None:

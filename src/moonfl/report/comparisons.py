@@ -90,7 +90,7 @@ def pair(group: Group, base: Group) -> Pairing:
     if (group.is_solo and base.has_party_models) or (base.is_solo and group.has_party_models):
         problems.append(
             "SOLO is evaluated on all test samples, and personal models on those of their party; "
-            "compare party_accuracy"
+            f"compare {group.measure.by_party}"
         )
     ours = {run.seed: run for run in group.runs}
     theirs = {run.seed: run for run in base.runs}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..measures import ACCURACY
 from .dot_charts import Series, comparison_chart
 from .groups import Group, same_data
 from .rendering import Picture
@@ -48,8 +49,8 @@ def gains_table(groups: list[Group]) -> Table | None:
 
 
 def personal_groups(groups: list[Group]) -> list[Group]:
-    """Return the groups whose parties have models of their own."""
-    return [group for group in groups if group.has_party_models]
+    """Return the groups whose parties have models of their own, which classify samples."""
+    return [group for group in groups if group.has_party_models and group.measure == ACCURACY]
 
 
 def references(group: Group, groups: list[Group]) -> dict[str, Shares]:

@@ -93,13 +93,16 @@ class Group:
     def is_solo(self) -> bool:
         """Return True for SOLO with results on each party's own samples."""
         last = [run.rounds[-1] for run in self.runs]
-        return all(record.accuracy_std is not None and record.sites for record in last)
+        std = self.measure.std
+        return all(getattr(record, std) is not None and record.sites for record in last)
 
     @property
     def has_party_models(self) -> bool:
         """Return True if the parties evaluated their own models, and trained together."""
         last = [run.rounds[-1] for run in self.runs]
-        return not self.is_solo and all(r.party_accuracy is not None and r.sites for r in last)
+        mean = self.measure.by_party
+        is_evaluated = all(getattr(r, mean) is not None and r.sites for r in last)
+        return is_evaluated and not self.is_solo
 
     @property
     def small(self) -> bool:
