@@ -30,9 +30,9 @@ from moonfl.report.conclusions import (
 )
 from moonfl.report.groups import Group, group_runs
 from moonfl.report.headlines import headlines
-from moonfl.report.result_tables import difference_table
+from moonfl.report.result_tables import difference_table, overview_table
 from moonfl.report.runs import load_runs
-from moonfl.report.statistics import target_scores
+from moonfl.report.statistics import target_by_group, target_scores
 
 CLAIMS = (Verdict.BETTER, Verdict.WORSE)
 Floats = NDArray[np.float64]
@@ -417,6 +417,32 @@ def set_digest(run: Path, digest: str) -> None:
     """Record a hash of the data."""
     record = json.loads((run / "partition.json").read_text())
     (run / "partition.json").write_text(json.dumps(record | {"sha256": digest}))
+
+
+def test_the_target_is_that_of_the_same_data(tmp_path: Path) -> None:
+    """Files of one reader have their own, and so do other data from the same place."""
+    finals = {("easy.csv", "a"): 0.8, ("hard.csv", "b"): 0.5, ("hard.csv", "c"): 0.3}
+    for (name, digest), accuracy in finals.items():
+        for algorithm, lead in (("fedavg", 0.0), ("moon", 0.05)):
+            folder = tmp_path / digest
+            for run in make_runs(folder, algorithm, [accuracy + lead], data_dir=name):
+                set_digest(run, digest)
+    (moved,) = make_runs(tmp_path / "moved", "scaffold", [0.5], data_dir="elsewhere/hard.csv")
+    set_digest(moved, "b")
+    make_runs(tmp_path / "other", "moon", [0.4], data_dir="hard.csv", beta=0.1)
+    groups = groups_of(tmp_path)
+    assert sorted(target_scores(groups, None).values()) == pytest.approx([0.3, 0.5, 0.8])
+    assert {name.split(" (")[0] for name in target_scores(groups, None)} == {
+        "CIFAR-10 easy.csv",
+        "CIFAR-10 hard.csv",
+    }
+    targets = target_by_group(groups, None)
+    for group in groups:
+        digest = group.runs[0].partition.sha256
+        expected = {"a": 0.8, "b": 0.5, "c": 0.3}.get(digest)
+        assert expected is None or targets[group.label] == pytest.approx(expected)
+    for target in targets.values():
+        assert str(round(100 * target)) in overview_table(groups, None).note
 
 
 def test_runs_of_different_code_are_different_groups(tmp_path: Path) -> None:

@@ -385,7 +385,7 @@ def distinguish_repeated(labels: list[str], groups: list[Group]) -> list[str]:
             result[i] = f"{label} {setting}" if setting else label
     for label, count in Counter(result).items():
         same = [i for i, other in enumerate(result) if other == label]
-        files = [Path(str(groups[i].settings.get("data_dir", ""))).name for i in same]
+        files = [data_file(groups[i].settings) for i in same]
         if count > 1 and len(set(files)) > 1:
             for i, name in zip(same, files, strict=True):
                 result[i] = f"{label} data_dir={name}"
@@ -453,6 +453,46 @@ def baseline_name(groups: list[Group]) -> str:
     """Return the name of the method that the others are compared with."""
     methods = [group.method for group in groups if group.is_baseline and not group.is_fedavg]
     return methods[0] if methods else "FedAvg"
+
+
+def by_data(groups: list[Group]) -> dict[str, list[Group]]:
+    """Return the groups that share a dataset and its file, by a name for these data.
+
+    They may have different partitions of the data.
+    """
+    parts: list[list[Group]] = []
+    for group in groups:
+        for part in parts:
+            if has_data_of(group, part):
+                part.append(group)
+                break
+        else:
+            parts.append([group])
+    repeated = Counter(part[0].dataset for part in parts)
+    names = []
+    for part in parts:
+        dataset = part[0].dataset
+        is_only_one = repeated[dataset] == 1
+        names.append(dataset if is_only_one else f"{dataset} {data_file(part[0].settings)}")
+    return dict(zip(number_repeated(names), parts, strict=True))
+
+
+def has_data_of(group: Group, part: list[Group]) -> bool:
+    """Return True if a group has the data of these groups, perhaps with another partition.
+
+    Other settings partition the same file differently; with equal settings other data are others.
+    """
+    part = [other for other in part if other.dataset == group.dataset]
+    if any(same_data(group.runs[0], other.runs[0]) for other in part):
+        return True
+    location, settings = group.settings.get("data_dir"), group.shared_settings()
+    is_same_file = any(other.settings.get("data_dir") == location for other in part)
+    return is_same_file and all(other.shared_settings() != settings for other in part)
+
+
+def data_file(settings: Settings) -> str:
+    """Return the name of the file or folder of a run's data."""
+    return Path(str(settings.get("data_dir", ""))).name
 
 
 def by_dataset(groups: list[Group]) -> list[list[Group]]:

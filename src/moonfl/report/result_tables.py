@@ -33,6 +33,7 @@ from .statistics import (
     reach_by_seed,
     rounds_and_bytes,
     selected_score,
+    target_by_group,
     target_scores,
 )
 from .tables import (
@@ -384,7 +385,7 @@ def target_table(groups: list[Group], target: float | None) -> Table | None:
         worst = "lowest" if measure.higher_is_better else "highest"
         note = (
             f"The target is the final {measure.name} of {base}, of the group with most rounds if "
-            f"the dataset has several; without {base} it is the {worst} final {measure.name}."
+            f"the data have several; without {base} it is the {worst} final {measure.name}."
         )
     title = mark_small(f"Rounds and bytes to a target {measure.name}", groups)
     return build_table("target", title, target_columns(measure), rows, note)
@@ -402,7 +403,7 @@ def overview_table(groups: list[Group], target: float | None) -> Table:
     targets = target_scores(groups, target)
     measure = groups[0].measure
     shown = value_format(measure)
-    texts = [f"{dataset} {with_unit(measure, shown(value))}" for dataset, value in targets.items()]
+    texts = [f"{name} {with_unit(measure, shown(value))}" for name, value in targets.items()]
     note = f"\nTarget: {'; '.join(texts)}. {STD_NOTE}"
     rows = compare_groups(groups, target)
     return build_table(
@@ -416,14 +417,14 @@ def overview_table(groups: list[Group], target: float | None) -> Table:
 
 def compare_groups(groups: list[Group], target: float | None) -> list[Row]:
     """Return a row for each group, with its baseline and target score."""
-    targets = target_scores(groups, target)
+    targets = target_by_group(groups, target)
     comparisons = compare_with_baseline(groups)
     conclusions = {comparison.group.label: comparison.conclusion for comparison in comparisons}
     return [
         Row(
             group=group,
             baseline=baseline(group, groups),
-            target=targets[group.dataset],
+            target=targets[group.label],
             conclusion=conclusions.get(group.label),
             baseline_name=baseline_name(groups),
         )

@@ -31,11 +31,11 @@ from .dot_charts import (
     target_chart,
 )
 from .gains import gains_chart, gains_table, personal_groups
-from .groups import Group, by_dataset
+from .groups import Group, by_data, by_dataset
 from .partition import describe_sizes, draw_heat_map
 from .rendering import Picture, render
 from .result_tables import accuracy_table, cost_table, difference_table, target_table
-from .statistics import target_scores
+from .statistics import target_by_group
 from .tables import Table
 from .tsne import first_embedding, tsne_figure
 
@@ -113,10 +113,10 @@ def difference_pictures(groups: list[Group]) -> list[Picture]:
 
 def target_section(groups: list[Group], target: float | None) -> Section:
     """Return the section on rounds and bytes to a target accuracy."""
-    targets = target_scores(groups, target)
+    targets = target_by_group(groups, target)
 
     def draw(name: str, part: list[Group]) -> Picture | None:
-        return target_chart(name, part, targets[part[0].dataset])
+        return target_chart(name, part, targets[part[0].label])
 
     return Section(
         name="target",
@@ -125,7 +125,7 @@ def target_section(groups: list[Group], target: float | None) -> Section:
             "How many rounds and bytes a method needs to reach the target "
             f"{groups[0].measure.name}."
         ),
-        pictures=draw_each("target", by_dataset(groups), draw),
+        pictures=draw_each("target", list(by_data(groups).values()), draw),
         tables=without_none(target_table(groups, target)),
     )
 

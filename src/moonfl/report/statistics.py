@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..measures import measure_of, value_of
 from ..runs.schema import PartySum, RoundRecord
 from ..runs.stopping import absent_parties, best_round, evaluated, selected_round
-from .groups import Group
+from .groups import Group, by_data
 from .tables import MeanStd
 
 Floats = NDArray[np.float64]
@@ -126,24 +126,31 @@ def rounds_and_bytes(hits: Sequence[Reach | None]) -> tuple[tuple[Any, ...], tup
 
 
 def target_scores(groups: list[Group], target: float | None) -> dict[str, float]:
-    """Return the target score of each dataset.
+    """Return the target score of the groups on each data, by the name that `by_data` gives them.
 
     Without a `target` it is the final score of the baseline, of the longest group if there are
     several; without one it is the worst final score. Rounds that were evaluated without all sites
     do not count.
     """
     targets: dict[str, float] = {}
-    for dataset in dict.fromkeys(group.dataset for group in groups):
-        members = [group for group in groups if group.dataset == dataset]
+    for name, members in by_data(groups).items():
         base = [group for group in members if group.is_baseline]
         if target is not None:
-            targets[dataset] = target
+            targets[name] = target
         elif base:
             longest = max(base, key=lambda group: group.length)
-            targets[dataset] = complete_score(longest)
+            targets[name] = complete_score(longest)
         else:
-            targets[dataset] = members[0].measure.worst(map(complete_score, members))
+            targets[name] = members[0].measure.worst(map(complete_score, members))
     return targets
+
+
+def target_by_group(groups: list[Group], target: float | None) -> dict[str, float]:
+    """Return the target score of each group by its label."""
+    targets = target_scores(groups, target)
+    return {
+        group.label: targets[name] for name, members in by_data(groups).items() for group in members
+    }
 
 
 def complete_score(group: Group) -> float:
