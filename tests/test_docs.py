@@ -1,6 +1,7 @@
 """Execute the commands and code of README and docs, and compare the pages with the code."""
 
 import dataclasses
+import inspect
 import re
 import shlex
 import shutil
@@ -14,7 +15,7 @@ import moonfl
 from helpers.documents import FENCE, LANGUAGES, ROOT, blocks, commands
 from helpers.problems import TINY, gaussians, shorten, train, write_cifar10, write_user_data
 from moonfl import settings
-from moonfl.algorithms import ALGORITHMS
+from moonfl.algorithms import ALGORITHMS, Algorithm
 from moonfl.cli import main
 from moonfl.data.datasets import DATASETS
 from moonfl.experiment import Experiment
@@ -210,6 +211,19 @@ def test_the_page_of_a_method(name: str) -> None:
     assert settings_in(text) == default_settings(cls)
     assert f"`algorithm={name}`" in text
     assert references_in(sys.modules[cls.__module__].__doc__ or "") == references_in(text)
+
+
+def test_the_page_of_custom_methods_names_every_hook_and_class_variable() -> None:
+    text = (DOCS / "how-to" / "own-method.md").read_text()
+    hooks = [name for name, value in vars(Algorithm).items() if inspect.isfunction(value)]
+    assert set(re.findall(r"^\| `(\w+)\(", text, flags=re.MULTILINE)) == {
+        name for name in hooks if not name.startswith("_")
+    }
+    types = inspect.get_annotations(Algorithm)
+    rows = re.findall(r"^\| `(\w+)` \| .* \| .* \|$", text, flags=re.MULTILINE)
+    assert set(rows) == set(types)
+    assert len(types) == 9
+    assert "Nine class variables" in text
 
 
 def test_the_page_of_server_optimizers() -> None:
