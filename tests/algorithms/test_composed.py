@@ -18,6 +18,7 @@ from moonfl.algorithms import (
     MOON,
     Algorithm,
     Composed,
+    Ditto,
     FedAvg,
     FedDyn,
     FedLC,
@@ -27,6 +28,7 @@ from moonfl.algorithms import (
     Scaffold,
     Solo,
     compose,
+    stores_state,
 )
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment, fingerprint, from_dict, override, to_dict
@@ -120,6 +122,13 @@ def test_the_order_of_the_parts_does_not_matter() -> None:
     assert (a + b).label == "MOON + FedProx"
     forward = with_algorithm(QUICK, "moon+scaffold")
     assert fingerprint(forward) == fingerprint(with_algorithm(QUICK, "scaffold+moon"))
+
+
+def test_a_composition_has_party_states_if_a_part_has() -> None:
+    assert not stores_state(FedProx() + FedRS())
+    assert stores_state(FedProx() + Ditto())
+    assert stores_state(FedProx() + MOON())
+    assert replace(TINY, algorithm=FedProx(), personal="output").has_party_states
 
 
 def test_fedavg_is_neutral() -> None:

@@ -71,6 +71,16 @@ def test_a_method_declares_what_it_sends(algorithm: str) -> None:
 
 
 @by_composition
+def test_a_method_without_party_states_stores_nothing(algorithm: str) -> None:
+    """A Flower site then needs no file with its last state."""
+    exp = with_algorithm(TINY, algorithm)
+    task = gaussians()
+    server = init_server(exp, task)
+    _, state = local_update(exp, task, Workbench(task.build), server, state=None, party=0, t=0)
+    assert exp.has_party_states or not state
+
+
+@by_composition
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_inputs_are_unchanged_and_states_are_dicts_of_tensors(
     algorithm: str, batch_norm: bool
