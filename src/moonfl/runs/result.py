@@ -14,6 +14,7 @@ from ..personal import GLOBAL, SHARED
 from ..trained_model import Blueprint, TrainedModel
 from ..types import Params
 from .html import result_html
+from .rounds import METRICS
 from .schema import RoundRecord
 from .stopping import best_round, selected_round
 
@@ -101,7 +102,7 @@ class Result:
         values: dict[str, Any] = {measure.key: self.score}
         party = measure.by_party
         over_parties = (measure.std, party, f"{party}_std", f"{party}_worst")
-        others = (*GLOBAL_FIELDS, "macro_f1", "balanced_accuracy", "r2", "sites", "absent")
+        others = (*GLOBAL_FIELDS, *METRICS, "sites", "absent")
         for key in (*over_parties, *others):
             if key in last:
                 values[key] = last[key]
