@@ -3,7 +3,7 @@
 import pytest
 
 from moonfl.runs.schema import PartySum, RoundRecord
-from moonfl.runs.stopping import absent_parties, best_round, is_finished, selected_round
+from moonfl.runs.stopping import absences, best_round, is_finished, selected_round
 
 ALL = {"0": (80, 100), "1": (70, 100), "2": (24, 100)}  # 58 %
 EASY = {"0": (80, 100), "1": (72, 100)}  # 76 %
@@ -68,6 +68,6 @@ def test_rounds_without_all_sites_do_not_stop_a_run() -> None:
 
 def test_absent_parties_are_found_in_records_that_do_not_name_them() -> None:
     records = [record(1, ALL), record(2, EASY)]
-    assert [absent_parties(r, records) for r in records] == [[], [2]]
+    assert absences(records) == {2: [2]}
     records[0].absent = {"3": "not connected"}
-    assert absent_parties(records[0], records) == [3]
+    assert absences(records) == {1: [3], 2: [2]}

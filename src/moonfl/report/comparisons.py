@@ -110,7 +110,7 @@ def pair(group: Group, base: Group) -> Pairing:
 
 def absence(group: Group) -> str:
     """Return which group has a final round that was evaluated without all sites; or nothing."""
-    if any(run.rounds[-1].round in run.absences() for run in group.runs):
+    if any(run.rounds[-1].round in run.absences for run in group.runs):
         return f"the final round of {group.label} was evaluated without all sites"
     return ""
 

@@ -60,7 +60,7 @@ def draw_curve(
 
 def draw_absences(axes: "Axes", gid: str, group: Group, mean: Floats) -> bool:
     """Mark the rounds that were evaluated without some sites; return whether there are any."""
-    numbers = sorted({number for run in group.runs for number in run.absences()})
+    numbers = sorted({number for run in group.runs for number in run.absences})
     rounds = np.array([number for number in numbers if number <= len(mean)], dtype=int)
     if len(rounds) == 0:
         return False

@@ -305,7 +305,7 @@ def status_notes(groups: list[Group]) -> list[str]:
     """Return notes on groups that are unfinished, diverged, stopped early or lack sites."""
     unfinished, diverged, stopped, incomplete = [], [], [], []
     for group in groups:
-        incomplete += [absence_note(group, run) for run in group.runs if run.absences()]
+        incomplete += [absence_note(group, run) for run in group.runs if run.absences]
         rounds = group.settings["rounds"]
         if group.diverged:
             lengths = [str(len(run.rounds)) for run in group.runs if run.diverged]
@@ -324,7 +324,7 @@ def status_notes(groups: list[Group]) -> list[str]:
 def absence_note(group: Group, run: Run) -> str:
     """Return a note on the rounds of a run that were evaluated without some sites."""
     rounds: dict[str, list[str]] = {}
-    for number, parties in run.absences().items():
+    for number, parties in run.absences.items():
         names = ", ".join(group.party_name(party) for party in parties)
         rounds.setdefault(names, []).append(str(number))
     parts = [f"{', '.join(numbers)} without {names}" for names, numbers in rounds.items()]
@@ -368,7 +368,7 @@ def final_absence_mark(group: Group) -> str:
     """Return the mark of a group whose final accuracy lacks some sites; empty for others."""
     absent: set[int] = set()
     for run in group.runs:
-        absent |= set(run.absences().get(len(run.rounds), []))
+        absent |= set(run.absences.get(len(run.rounds), []))
     if not absent:
         return ""
     return f" (final round without {', '.join(map(group.party_name, sorted(absent)))})"

@@ -129,7 +129,7 @@ def verdict(row: Row) -> str | None:
 
 def incomplete_rounds(row: Row) -> tuple[str, ...] | None:
     """Return the rounds that were evaluated without all sites, by seed; None without any."""
-    absences = [run.absences() for run in row.group.runs]
+    absences = [run.absences for run in row.group.runs]
     if not any(absences):
         return None
     return tuple(", ".join(map(str, rounds)) or "none" for rounds in absences)
@@ -325,7 +325,7 @@ def accuracy_table(groups: list[Group]) -> Table:
         f"{measure.name} is the {measure.superlative} of any round; finding it requires the test "
         "set."
     )
-    if any(run.absences() for group in groups for run in group.runs):
+    if any(run.absences for group in groups for run in group.runs):
         note += (
             " Incomplete rounds were evaluated without all sites; none is the best round next to "
             "complete ones."

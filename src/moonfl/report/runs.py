@@ -5,6 +5,7 @@ A run may be unfinished or written by an older version; what it lacks is left ou
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..errors import InputError
 from ..measures import is_evaluated
 from ..runs.index import FINAL, PARTITION, ROUNDS, SETTINGS, check_run
 from ..runs.schema import FinalRecord, PartitionRecord, RoundRecord
-from ..runs.stopping import absent_parties, is_finished
+from ..runs.stopping import absences, is_finished
 from ..settings import RENAMED
 from .run_checks import (
     Settings,
@@ -67,10 +68,10 @@ class Run:
         """Return True if the run ended because validation accuracy did not improve."""
         return self.finished and len(self.rounds) < int(self.settings["rounds"])
 
+    @cached_property
     def absences(self) -> dict[int, list[int]]:
         """Return the rounds that were evaluated without some parties, with these parties."""
-        absent = {record.round: absent_parties(record, self.rounds) for record in self.rounds}
-        return {number: parties for number, parties in absent.items() if parties}
+        return absences(self.rounds)
 
     @property
     def status(self) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..measures import measure_of, value_of
 from ..runs.schema import PartySum, RoundRecord
-from ..runs.stopping import absent_parties, best_round, evaluated, selected_round
+from ..runs.stopping import absences, best_round, evaluated, selected_round
 from .groups import Group, by_data
 from .tables import MeanStd
 
@@ -100,10 +100,11 @@ def reach_target(records: Sequence[RoundRecord], target: float) -> Reach | None:
 
     A round that was evaluated without some sites does not count.
     """
+    incomplete = absences(records)
     for record in evaluated(records):
         value = value_of(record)
         is_reached = value == target or measure_of(record).is_better(value, target)
-        if is_reached and not absent_parties(record, records):
+        if is_reached and record.round not in incomplete:
             return Reach(record.round, bytes_sent(records[: record.round]))
     return None
 
@@ -160,8 +161,7 @@ def complete_score(group: Group) -> float:
     """
     scores = []
     for run, records in zip(group.runs, group.records(), strict=True):
-        absences = run.absences()
-        complete = [record for record in evaluated(records) if record.round not in absences]
+        complete = [record for record in evaluated(records) if record.round not in run.absences]
         scores.append(value_of((complete or records)[-1]))
     return float(np.mean(scores))
 

@@ -108,12 +108,17 @@ def is_finished(rounds: int, patience: int | None, records: Sequence[RoundRecord
     return sum(best is None or e is None or e.is_comparable(best) for e in later) >= patience
 
 
-def absent_parties(record: RoundRecord, records: Sequence[RoundRecord]) -> list[int]:
-    """Return the parties whose test samples a round was evaluated without.
+def absences(records: Sequence[RoundRecord]) -> dict[int, list[int]]:
+    """Return the rounds that were evaluated without test samples of some parties, and these.
 
     Records of version 0.1.0 do not name them: these are the parties that evaluated other rounds.
     """
-    absent = set(record.absent or {})
-    if record.sites is not None:
-        absent |= {party for other in records for party in other.sites or {}} - record.sites.keys()
-    return sorted(map(int, absent))
+    everyone = {party for record in records for party in record.sites or {}}
+    parties_by_round = {}
+    for record in records:
+        absent = set(record.absent or {})
+        if record.sites is not None:
+            absent |= everyone - record.sites.keys()
+        if absent:
+            parties_by_round[record.round] = sorted(map(int, absent))
+    return parties_by_round

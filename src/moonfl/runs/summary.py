@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ..measures import ACCURACY, measure_of
 from .result import Result
 from .schema import PartySum, RoundRecord
-from .stopping import absent_parties, evaluated, evaluation_of
+from .stopping import absences, evaluated, evaluation_of
 
 FURTHER: dict[
     str, Callable[[float], str]
@@ -94,7 +94,7 @@ def gains_and_losses(record: RoundRecord) -> tuple[int, int]:
 
 def mark(result: Result, record: RoundRecord) -> str:
     """Return the mark of a round that was evaluated without some sites; empty for others."""
-    parties = absent_parties(record, result.rounds)
+    parties = absences(result.rounds).get(record.round)
     if not parties:
         return ""
     return f", evaluated without {', '.join(party_name(i, result.names) for i in parties)}"
@@ -108,7 +108,7 @@ def party_name(party: int, names: tuple[str, ...]) -> str:
 def summarise_absences(result: Result) -> list[str]:
     """Describe the rounds that were evaluated without some sites, and compare the last one."""
     records = evaluated(result.rounds)
-    incomplete = [str(r.round) for r in records if absent_parties(r, records)]
+    incomplete = [str(number) for number in absences(records)]
     if not incomplete:
         return []
     lines = [
