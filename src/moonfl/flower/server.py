@@ -4,6 +4,7 @@ The ServerApp starts or resumes a run, and the ClientApp is that of a site.
 The run prints RunEvents (protocol.py) in Flower's log, which `moonfl flower run` follows.
 """
 
+import functools
 import hashlib
 import sys
 import uuid
@@ -75,18 +76,23 @@ class SiteTask(Task):
 
     def partition_record(self) -> schema.PartitionRecord:
         """Return the sites' descriptions, and a hash that detects changed data."""
-        hashes = "".join(site.sha256 for site in self.sites)
         return schema.PartitionRecord(
             classes=list(self.classes),
             counts=[site.counts for site in self.sites],
             samples=self.site_samples(),
             names=list(self.names),
             encoding=self.encoding_record(),
-            sha256=hashlib.sha256(hashes.encode()).hexdigest(),
+            sha256=self.sha256,
             run=self.run,
             sites=list(self.sites),
             test=hash_test_set(self.test),
         )
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Return a hash of the hashes that the sites report."""
+        hashes = "".join(site.sha256 for site in self.sites)
+        return hashlib.sha256(hashes.encode()).hexdigest()
 
     def site_samples(self) -> list[int] | None:
         """Return the samples of each site; None if every sample has one class."""

@@ -216,15 +216,14 @@ def check_data(directory: Path, exp: Experiment, task: Task) -> None:
     stored = read_partition(directory)
     if stored.sha256 is None:
         raise DamagedRunError(f"{directory / PARTITION} is damaged: it has no sha256")
-    current = task.partition_record()
-    if stored.sha256 != current.sha256 and not _is_respelled(stored, task):
+    if stored.sha256 != task.sha256 and not _is_respelled(stored, task):
         raise ChangedRunError(
             f"the data of {exp.dataset} have changed since {directory} began: "
             "other samples, or another partition; restore the data"
         )
-    check_names("class", stored.classes, current.classes, directory)
-    check_names("column", stored.features, current.features, directory)
-    check_names("party", stored.names, current.names, directory)
+    check_names("class", stored.classes, task.classes, directory)
+    check_names("column", stored.features, task.features, directory)
+    check_names("party", stored.names, task.names, directory)
 
 
 def _is_respelled(stored: PartitionRecord, task: Task) -> bool:
@@ -235,12 +234,12 @@ def _is_respelled(stored: PartitionRecord, task: Task) -> bool:
 
 
 def check_names(
-    kind: str, stored: list[str] | None, current: list[str] | None, directory: Path
+    kind: str, stored: list[str] | None, current: Sequence[str], directory: Path
 ) -> None:
     """Check that classes, columns or parties have the names that the run began with."""
     if stored is None:  # unknown in old runs
         return
-    for number, (before, now) in enumerate(itertools.zip_longest(stored, current or [])):
+    for number, (before, now) in enumerate(itertools.zip_longest(stored, current)):
         if before != now:
             raise ChangedRunError(
                 f"{kind} {number} of the data was {before!r} when {directory} began, and is "

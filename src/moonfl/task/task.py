@@ -218,9 +218,14 @@ class Task:
             shape=list(first.shape[1:]),
             dtype=str(first.dtype).removeprefix("torch."),
             encoding=self.encoding_record(),
-            sha256=self.hash_data(self.encoding_record()),
+            sha256=self.sha256,
             duplicates=self.duplicates,
         )
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Return the hash that detects changed data."""
+        return self.hash_data(self.encoding_record())
 
     def hash_data(self, encoding: EncodingRecord | None) -> str:
         """Return the hash of all samples, and of the encoding of a table."""
