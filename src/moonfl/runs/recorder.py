@@ -61,17 +61,24 @@ class Recorder:
         if selected is record:
             self.selected_models = deployed(self.exp, server)
         if self.directory is not None:
-            self._write(self.directory, server, updates, last=last)
+            self._write(self.directory, server, updates, selected=selected, last=last)
         self.watch(record)
 
-    def _write(self, directory: Path, server: Server, updates: list[Update], *, last: bool) -> None:
+    def _write(
+        self,
+        directory: Path,
+        server: Server,
+        updates: list[Update],
+        *,
+        selected: RoundRecord | None,
+        last: bool,
+    ) -> None:
         """Write the newest record with its checkpoint.
 
         The analysis comes before the last line, like the best model: a run that has all its lines
         is complete.
         """
         record = self.records[-1]
-        selected = selected_round(self.records)
         if selected is record and self.selected_models is not None:
             save(directory / BEST, self.selected_models)
             self.hashes.pop(BEST, None)

@@ -100,8 +100,10 @@ def is_finished(rounds: int, patience: int | None, records: Sequence[RoundRecord
         return True
     if records and not is_evaluated(records[-1]):
         return False
+    if patience is None:
+        return False
     selected = selected_round(records)
-    if patience is None or selected is None:
+    if selected is None:
         return False
     best = validation_of(selected)
     later = [validation_of(record) for record in records[selected.round :]]
