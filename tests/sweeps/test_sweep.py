@@ -20,6 +20,8 @@ from helpers.processes import start
 from moonfl.api.named_runs import run_name
 from moonfl.cli import main
 from moonfl.cli.experiments import select_experiment
+from moonfl.data.base import Dataset, Reading
+from moonfl.data.datasets import load
 from moonfl.experiment import Experiment
 from moonfl.runs.directory import locked
 from moonfl.runs.schema import RoundRecord
@@ -141,6 +143,19 @@ def test_a_killed_sweep_produces_the_same_table(jobs: str, finished: Path, tmp_p
     assert not Path("sweep/sweep.md").exists()
     assert main([*WORDS, "--jobs", jobs]) == 0
     assert files() == files(str(finished))
+
+
+def test_a_sweep_reads_its_dataset_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    locations = []
+
+    def load_counted(name: str, location: Path, reading: Reading) -> Dataset:
+        locations.append(location)
+        return load(name, location, reading)
+
+    monkeypatch.setattr("moonfl.task.federated_data.load", load_counted)
+    words = ["sweep", *SHORT, "lr=0.003,0.03", "--out", "sweep", "--jobs", "1", "--workers", "1"]
+    assert main(words) == 0
+    assert len(locations) == 1
 
 
 def test_a_diverged_run_is_a_cell(capsys: pytest.CaptureFixture[str]) -> None:

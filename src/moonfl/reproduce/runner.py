@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..api import experiments as api
 from ..api.named_runs import REPEAT_HINTS, complete_run, read_ended_run, run_name
-from ..data.datasets import load, locate
+from ..data.datasets import locate
 from ..data.locations import directory
 from ..errors import DivergenceError, InputError, notify, unknown
 from ..experiment import Experiment
@@ -21,7 +21,7 @@ from ..report.report_files import write_picture
 from ..report.runs import Run
 from ..report.tables import Table, csv_text, markdown, plain_text
 from ..runs.files import write_atomically
-from ..task import make_partition
+from ..task import DatasetCache, make_partition, make_task
 from . import figures, tables
 from .options import (
     Options,
@@ -60,8 +60,9 @@ def reproduce(name: str | None, options: Options, output: Callable[[str], None] 
         raise InputError(f"the folder {options.out} cannot be created: {reason}") from None
     jobs = list_jobs(names, options)
     check_data(jobs, options)
+    datasets = DatasetCache()
     for job in jobs:
-        for table in job_tables(job, options):
+        for table in job_tables(job, options, datasets):
             write_atomically(options.out / f"{table.name}.md", markdown(table))
             write_atomically(options.out / f"{table.name}.csv", csv_text(table))
             output(plain_text(table) + "\n")
@@ -97,10 +98,10 @@ def check_data(jobs: list[Job], options: Options) -> None:
         locate(dataset, directory(options.data_dir))
 
 
-def job_tables(job: Job, options: Options) -> Iterator[Table]:
+def job_tables(job: Job, options: Options, datasets: DatasetCache) -> Iterator[Table]:
     """Run the experiments of a job, write its figures, and yield its tables."""
     if job.target.kind in ("statistics", "distributions"):
-        yield from partition_tables(job, options)
+        yield from partition_tables(job, options, datasets)
         return
     stem = file_stem(job, options)
     data = DATASET_NAMES[job.dataset]
@@ -109,7 +110,7 @@ def job_tables(job: Job, options: Options) -> Iterator[Table]:
     difference = tables.difference_to_paper(job.name, job.dataset, job.entries, options.small)
     entries = distinct(job.entries)
     seeds = seed_count(job.target, options)
-    runs = collect_runs(entries, seeds, stem, options)
+    runs = collect_runs(entries, seeds, stem, options, datasets)
     subtitle = " · ".join(filter(None, (data, difference)))
     for picture in figures.pictures(job.target, stem, subtitle, entries, runs, small=options.small):
         write_picture(picture, options.out)
@@ -135,20 +136,22 @@ def file_stem(job: Job, options: Options) -> str:
     return "-".join(parts)
 
 
-def collect_runs(entries: list[Entry], seeds: int, stem: str, options: Options) -> tables.Runs:
+def collect_runs(
+    entries: list[Entry], seeds: int, stem: str, options: Options, datasets: DatasetCache
+) -> tables.Runs:
     """Return the finished runs of all entries by experiment and seed."""
     experiments_to_run = [(exp, seed) for exp in experiments(entries) for seed in range(seeds)]
     runs: tables.Runs = {}
     for number, (exp, seed) in enumerate(experiments_to_run, 1):
         label = f"{stem}, run {number} of {len(experiments_to_run)}"
-        run = finish_run(replace(exp, seed=seed), options, label)
+        run = finish_run(replace(exp, seed=seed), options, label, datasets)
         by_seed = runs.setdefault(exp, {})
         if run is not None:
             by_seed[seed] = run
     return runs
 
 
-def finish_run(exp: Experiment, options: Options, label: str) -> Run | None:
+def finish_run(exp: Experiment, options: Options, label: str, datasets: DatasetCache) -> Run | None:
     """Return the finished run of an experiment; start or resume it if necessary.
 
     Return None if it diverged. Its directory records that, since it would diverge again. Published
@@ -162,17 +165,20 @@ def finish_run(exp: Experiment, options: Options, label: str) -> Run | None:
     with options.progress(exp.rounds) as progress:
         execution = api.Options(workers=options.workers, watch=progress)
         try:
-            return complete_run(exp, out, options=execution, hints=REPEAT_HINTS)
+            task = None  # a run that is resumed may need its samples in another dtype
+            if not out.exists():
+                task = make_task(exp, datasets.read(exp))
+            return complete_run(exp, out, task=task, options=execution, hints=REPEAT_HINTS)
         except DivergenceError as error:
             notify(f"moonfl: {error}; the tables mark it as diverged")
             return None
 
 
-def partition_tables(job: Job, options: Options) -> Iterator[Table]:
+def partition_tables(job: Job, options: Options, datasets: DatasetCache) -> Iterator[Table]:
     """Yield the table of a target that needs no training, or write its heat maps."""
     stem = file_stem(job, options)
     for exp in experiments(job.entries):
-        data = load(exp.dataset, directory(exp.data_dir))
+        data = datasets.read(exp)
         partition = make_partition(exp, data)
         if job.target.kind == "statistics":
             sizes = partition.sizes()

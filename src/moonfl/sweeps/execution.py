@@ -26,7 +26,7 @@ from ..engines.worker import prepare_process
 from ..errors import DivergenceError, InputError, RunError, notify
 from ..experiment import Experiment
 from ..report.runs import Run
-from ..task import Task, make_task, with_derived_settings, with_noise
+from ..task import DatasetCache, Task, make_task, with_derived_settings, with_noise
 from .space import Setting
 
 # the options of a run, for as long as it is executed; the flag is True if no other run is
@@ -56,9 +56,9 @@ def side_by_side(exp: Experiment, jobs: int | None, workers: int | None) -> int:
     return jobs or max(1, num_cores() // (workers or 1))
 
 
-def setting_jobs(setting: Setting, seeds: int, folder: Path) -> list[Job]:
-    """Return the runs of a setting, one per seed. Data are read once."""
-    task = make_task(setting.experiment)
+def setting_jobs(setting: Setting, seeds: int, folder: Path, datasets: DatasetCache) -> list[Job]:
+    """Return the runs of a setting, one per seed."""
+    task = make_task(setting.experiment, datasets.read(setting.experiment))
     first = with_derived_settings(setting.experiment, task)
     jobs = []
     for seed in range(first.seed, first.seed + seeds):
@@ -67,20 +67,24 @@ def setting_jobs(setting: Setting, seeds: int, folder: Path) -> list[Job]:
     return jobs
 
 
-def missing_runs(settings: Iterable[Setting], seeds: int, folder: Path) -> Iterator[Job]:
+def missing_runs(
+    settings: Iterable[Setting], seeds: int, folder: Path, datasets: DatasetCache
+) -> Iterator[Job]:
     """Yield the runs that are neither finished nor diverged."""
     for setting in settings:
-        for job in setting_jobs(setting, seeds, folder):
+        for job in setting_jobs(setting, seeds, folder, datasets):
             ended = ended_run(job.experiment, job.out, task=job.task, hints=REPEAT_HINTS)
             if ended is None:
                 yield job
 
 
-def read_runs(setting: Setting, seeds: int, folder: Path) -> tuple[dict[int, Run], list[int]]:
+def read_runs(
+    setting: Setting, seeds: int, folder: Path, datasets: DatasetCache
+) -> tuple[dict[int, Run], list[int]]:
     """Return the finished runs of a setting by seed, and the seeds that diverged."""
     exp = setting.experiment
     if exp.parties == 0:
-        exp = with_derived_settings(exp, make_task(exp))
+        exp = with_derived_settings(exp, make_task(exp, datasets.read(exp)))
     exp = with_noise(exp)
     runs: dict[int, Run] = {}
     diverged: list[int] = []

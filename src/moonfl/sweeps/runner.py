@@ -9,6 +9,7 @@ from ..experiment import Experiment
 from ..report.tables import plain_text
 from ..runs.directory import locked
 from ..runs.index import SETTINGS
+from ..task import DatasetCache
 from ..trackers.table import check_trackers
 from .execution import MakeOptions, execute, missing_runs, read_runs, side_by_side
 from .results import (
@@ -114,10 +115,12 @@ def run_grid(
             f"  selection: on {first.validation:g} of each party's training samples "
             "(validation), which the test score does not see"
         )
-    execute(missing_runs(settings, options.seeds, options.out), count, options.execution)
+    datasets = DatasetCache()
+    jobs = missing_runs(settings, options.seeds, options.out, datasets)
+    execute(jobs, count, options.execution)
     outcomes = []
     for setting in settings:
-        runs, diverged = read_runs(setting, options.seeds, options.out)
+        runs, diverged = read_runs(setting, options.seeds, options.out, datasets)
         outcomes.append(outcome(setting, runs, diverged, options.select))
     return outcomes
 

@@ -19,6 +19,7 @@ from ..experiment import fingerprint
 from ..report.runs import Run, read_run
 from ..runs.directory import is_readable_run
 from ..runs.schema import RoundRecord
+from ..task import DatasetCache
 from .execution import Job, setting_jobs, train
 from .results import Outcome, Select, outcome, selection_score
 from .space import Axis, MakeExperiment, Range, Setting, Values, make_setting
@@ -72,8 +73,9 @@ def run_trials(
     finished = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
     for stale in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(stale.number, state=optuna.trial.TrialState.FAIL)  # of a killed sweep
+    datasets = DatasetCache()
     outcomes = [
-        stored_outcome(stored, common, make, options)
+        stored_outcome(stored, common, make, options, datasets)
         for stored in study.get_trials(states=finished)
     ][: options.trials]
     seed = first.experiment.seed
@@ -87,7 +89,7 @@ def run_trials(
         trial.set_user_attr("values", values)
         setting = make_setting(values, common, make)
         notify(f"trial {number + 1} of {options.trials}: {setting.label}")
-        entry = run_trial(setting, trial, options)
+        entry = run_trial(setting, trial, options, datasets)
         trial.set_user_attr("status", entry.status)
         if entry.score is None:
             study.tell(trial, state=optuna.trial.TrialState.PRUNED)
@@ -154,11 +156,15 @@ def signed(value: float, higher_is_better: bool) -> float:
 
 
 def stored_outcome(
-    trial: Any, common: list[str], make: MakeExperiment, options: "Options"
+    trial: Any,
+    common: list[str],
+    make: MakeExperiment,
+    options: "Options",
+    datasets: DatasetCache,
 ) -> Outcome:
     """Return the outcome of a trial that was completed before, with the same data and code."""
     setting = make_setting(trial.user_attrs["values"], common, make)
-    jobs = setting_jobs(setting, options.seeds, options.out)
+    jobs = setting_jobs(setting, options.seeds, options.out, datasets)
     ended = [ended_run(job.experiment, job.out, task=job.task, hints=HINTS) for job in jobs]
     if trial.user_attrs["status"]:
         return Outcome(setting, status=trial.user_attrs["status"])
@@ -173,10 +179,13 @@ def stored_outcome(
     return outcome(setting, runs, [], options.select)
 
 
-def run_trial(setting: Setting, trial: "optuna.Trial", options: "Options") -> Outcome:
+def run_trial(
+    setting: Setting, trial: "optuna.Trial", options: "Options", datasets: DatasetCache
+) -> Outcome:
     """Run all seeds of a trial. The first seed decides whether it is stopped."""
     runs: dict[int, Run] = {}
-    for number, job in enumerate(setting_jobs(setting, options.seeds, options.out)):
+    jobs = setting_jobs(setting, options.seeds, options.out, datasets)
+    for number, job in enumerate(jobs):
         ended = ended_run(job.experiment, job.out, task=job.task, hints=HINTS)
         watch = watcher(trial, options.select) if number == 0 else None
         try:

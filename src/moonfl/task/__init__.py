@@ -7,6 +7,7 @@ already split by party (FederatedData).
 
 from .build import build_task, make_task, with_derived_settings, with_noise
 from .federated_data import (
+    DatasetCache,
     FederatedData,
     hash_examples,
     hold_out,
@@ -22,6 +23,7 @@ from .task import EVALUATION_BATCH, Task
 
 __all__ = [
     "EVALUATION_BATCH",
+    "DatasetCache",
     "FederatedData",
     "Task",
     "build_task",

@@ -28,6 +28,7 @@ from ..data.partition import (
 from ..data.shift import Shift, shift_features, shift_unit
 from ..errors import InputError, unknown
 from ..experiment import HOLDOUT, Experiment
+from ..numerics import standard_settings
 from ..objectives import make_objective
 from ..personal import share_test_set
 from ..runs.schema import EncodingRecord
@@ -68,6 +69,22 @@ def read(exp: Experiment) -> Dataset:
             f"dataset={exp.dataset} needs the location of the data; set {USER_FILES[exp.dataset]}"
         )
     return load(exp.dataset, path, exp.reading)
+
+
+class DatasetCache:
+    """Reads datasets and keeps the last one, for runs that follow each other with the same data."""
+
+    def __init__(self) -> None:
+        self._last: tuple[object, Dataset] | None = None
+
+    @standard_settings()
+    def read(self, exp: Experiment) -> Dataset:
+        """Return the dataset of an experiment."""
+        key = (exp.dataset, exp.data_dir, exp.reading)
+        if self._last is None or self._last[0] != key:
+            self._last = None  # its memory may be needed for the next one
+            self._last = (key, read(exp))
+        return self._last[1]
 
 
 def make_partition(exp: Experiment, data: Dataset) -> Partition:
