@@ -1,12 +1,24 @@
 """Imports point one way: a module may import from the layers above it in this list, never below."""
 
 import ast
+import graphlib
 from pathlib import Path
 
 import moonfl
 
 LAYERS = [
-    {"errors", "measures", "numerics", "overview", "registry", "seeds", "settings", "tree", "types"}
+    {
+        "errors",
+        "exchange",
+        "measures",
+        "numerics",
+        "overview",
+        "registry",
+        "seeds",
+        "settings",
+        "tree",
+        "types",
+    }
     | {"data.locations", "runs.index", "runs.schema"},
     {"kernels"},
     {"algorithms", "data", "models", "optimizers", "privacy", "server_optimizers"},
@@ -70,6 +82,14 @@ def test_every_file_has_its_layer_and_imports_point_one_way() -> None:
             is_above = LEVEL[other] < LEVEL[importer]
             is_beside = LEVEL[other] == LEVEL[importer] and importer not in INDEPENDENT
             assert is_above or is_beside, f"{path.relative_to(SRC)} imports {other}"
+
+
+def test_units_of_a_layer_do_not_import_each_other_in_a_circle() -> None:
+    imports: dict[str, set[str]] = {}
+    for path in FILES:
+        if path != SRC / "__init__.py":
+            imports.setdefault(unit_of_file(path), set()).update(imported_units(path))
+    assert tuple(graphlib.TopologicalSorter(imports).static_order())
 
 
 def test_init_files_only_re_export() -> None:

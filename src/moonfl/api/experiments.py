@@ -33,6 +33,7 @@ from ..runs.directory import (
 from ..runs.index import CHECKPOINT
 from ..runs.progress import Progress, in_notebook
 from ..runs.recorder import Recorder
+from ..runs.recovery import IN_PYTHON, recovery_hints
 from ..runs.result import Result, Watch, ignore
 from ..runs.schema import RoundRecord
 from ..runs.states import States
@@ -41,13 +42,12 @@ from ..task import Task, make_task, with_derived_settings, with_noise
 from ..trackers.table import check_trackers
 from ..trackers.tracking import tracking
 from ..types import Params, Server
-from .recovery import IN_PYTHON, recovery_hints
 
 EngineFactory = Callable[[Experiment, Task, States], Engine]
 
 
 @dataclass(frozen=True)
-class Options:
+class Execution:
     """How a run is executed; none of it changes the result."""
 
     workers: int | None = None  # processes that train parties; None: one per core
@@ -104,7 +104,7 @@ def run(
             f"moonfl.run takes an Experiment, got {experiment!r}; pass moonfl.Experiment(...), or "
             "a preset as PRESETS['digits-moon'].experiment from moonfl.presets"
         )
-    options = Options(
+    options = Execution(
         workers=workers,
         state_memory=state_memory,
         watch=watch,
@@ -137,7 +137,7 @@ def resume(
     is not imported yet. `track`: copy metrics to trackers, as in `run`; their runs are continued.
     `progress`: show the progress, as in `run`.
     """
-    options = Options(
+    options = Execution(
         workers=workers,
         state_memory=state_memory,
         watch=watch,
@@ -159,7 +159,7 @@ def start_run(
     *,
     force: bool = False,
     task: Task | None = None,
-    options: Options,
+    options: Execution,
 ) -> Result:
     """Run an experiment like `run`, without recovery hints in errors."""
     check_workers(options.workers)
@@ -192,7 +192,7 @@ def resume_run(
     previous: bool = False,
     data_dir: str | None = None,
     task: Task | None = None,
-    options: Options,
+    options: Execution,
 ) -> Result:
     """Resume a run like `resume`, without recovery hints in errors."""
     check_workers(options.workers)
@@ -284,7 +284,7 @@ def shapes(params: Params) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in params.items()}
 
 
-def _train(recorder: Recorder, options: Options, saved: Checkpoint | None) -> Result:
+def _train(recorder: Recorder, options: Execution, saved: Checkpoint | None) -> Result:
     """Run the remaining rounds."""
     exp = recorder.exp
     server = saved.server if saved else None

@@ -23,11 +23,11 @@ from ..models.encoders import ModelSource
 from ..numerics import standard_settings
 from ..runs.directory import holds_run, is_being_replaced, read_experiment
 from ..runs.progress import in_notebook
+from ..runs.recovery import Hints, recovery_hints
 from ..runs.result import Result, Watch, ignore
 from ..settings import RENAMED
 from ..task import Task, build_task, with_derived_settings
-from .experiments import Options, resume_run, start_run
-from .recovery import Hints, recovery_hints
+from .experiments import Execution, resume_run, start_run
 from .user_data import TRAIN, Data, Parties, federated_data, read_parties, with_groups
 
 PARTITIONED = "the samples are already divided between the parties; remove it"
@@ -123,7 +123,7 @@ def federate(
     exp = with_derived_settings(exp, task)
     _notify_if_classifier(model, task)
     trusted = code_names(exp)  # the caller passed them
-    options = Options(
+    options = Execution(
         workers=workers,
         state_memory=state_memory,
         watch=watch,
@@ -151,7 +151,9 @@ def _holds_run(out: Path) -> bool:
     return holds_run(out) or is_being_replaced(out)
 
 
-def _resume(out: Path, exp: Experiment, task: Task, options: Options, *, previous: bool) -> Result:
+def _resume(
+    out: Path, exp: Experiment, task: Task, options: Execution, *, previous: bool
+) -> Result:
     """Resume the run in `out` if it has the same settings."""
     if fingerprint(read_experiment(out, trust=options.trust)) != fingerprint(exp):
         raise InputError(

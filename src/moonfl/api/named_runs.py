@@ -15,9 +15,9 @@ from ..errors import quoted
 from ..experiment import Experiment, fingerprint
 from ..report.runs import Run, read_run
 from ..runs.directory import check_code, check_data, is_being_replaced, is_readable_run
+from ..runs.recovery import Hints, recovery_hints
 from ..task import Task
-from .experiments import Options, resume_run, start_run
-from .recovery import Hints, recovery_hints
+from .experiments import Execution, resume_run, start_run
 
 REPEAT_HINTS = Hints(  # of commands that are repeated to complete their runs
     exists="another --out keeps it",
@@ -63,7 +63,7 @@ def complete_run(
     *,
     force: bool = False,
     task: Task | None = None,
-    options: Options,
+    options: Execution,
     hints: Hints,
 ) -> Run:
     """Start the run of an experiment in a directory, or resume it, and return it finished.

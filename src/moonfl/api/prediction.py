@@ -34,10 +34,10 @@ from ..exports.weights import load_model
 from ..numerics import standard_settings
 from ..objectives.table import make_objective
 from ..runs.index import SETTINGS
+from ..runs.recovery import IN_PYTHON, recovery_hints
 from ..runs.result import Result
 from ..seeds import one_thread
 from ..trained_model import TrainedModel
-from .recovery import IN_PYTHON, recovery_hints
 
 BATCH = 500  # samples that are predicted at a time
 THRESHOLD = 0.5  # a label with a larger probability is predicted

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..api.recovery import Hints, recovery_hints
 from ..errors import InputError
 from ..numerics import standard_settings
 from ..runs.files import sync, writing
+from ..runs.recovery import Hints, recovery_hints
 from ..runs.result import Result
 from .artifact import PROGRAM, README, WEIGHTS, readme
 from .program import check_files, write_program

@@ -20,8 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import Tensor
 
 from .. import settings
-from ..api.experiments import Options, resume_run, start_run
-from ..api.recovery import Hints, recovery_hints
+from ..api.experiments import Execution, resume_run, start_run
 from ..data.base import Dataset, Examples, Reading
 from ..data.columns import rules_of
 from ..data.datasets import preparation_of
@@ -34,6 +33,7 @@ from ..numerics import standard_settings
 from ..runs import schema
 from ..runs.directory import read_experiment
 from ..runs.index import PARTITION
+from ..runs.recovery import Hints, recovery_hints
 from ..runs.result import Result, Watch
 from ..runs.states import States
 from ..runs.summary import summarise_result
@@ -176,7 +176,7 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> 
     def engine(exp: Experiment, task: Task, states: States) -> SiteEngine:
         return SiteEngine(exp=exp, task=task, states=states, membership=membership, run=run)
 
-    options = Options(watch=watch, engine=engine, trust=code_names(exp), track=track)
+    options = Execution(watch=watch, engine=engine, trust=code_names(exp), track=track)
     with recovery_hints(HINTS, out):
         if stored is None:
             return start_run(exp, out, task=task, options=options)

@@ -16,7 +16,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from ..api.experiments import Options, start_run
+from ..api.experiments import Execution, start_run
 from ..engines.base import num_cores
 from ..errors import RunError
 from ..experiment import Experiment
@@ -60,7 +60,7 @@ def simulate(
         def engine(exp: Experiment, task: Task, states: States) -> SiteEngine:
             return simulation_engine(grid, exp, task, states, out=out, stop=stop)
 
-        options = Options(watch=watch, engine=engine, track=track)
+        options = Execution(watch=watch, engine=engine, track=track)
         try:
             results.append(start_run(exp, out, force=force, task=task, options=options))
         except BaseException as error:

@@ -163,7 +163,7 @@ def finish_run(exp: Experiment, options: Options, label: str, datasets: DatasetC
         return None if ended.diverged else ended
     notify(f"{label}: {out.name}")
     with options.progress(exp.rounds) as progress:
-        execution = api.Options(workers=options.workers, watch=progress)
+        execution = api.Execution(workers=options.workers, watch=progress)
         try:
             task = None  # a run that is resumed may need its samples in another dtype
             if not out.exists():

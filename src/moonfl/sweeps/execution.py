@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from threadpoolctl import threadpool_limits
 
-from ..api.experiments import Options
+from ..api.experiments import Execution
 from ..api.named_runs import REPEAT_HINTS, complete_run, ended_run, read_ended_run, run_name
 from ..engines.base import num_cores
 from ..engines.worker import prepare_process
@@ -30,7 +30,7 @@ from ..task import DatasetCache, Task, make_task, with_derived_settings, with_no
 from .space import Setting
 
 # the options of a run, for as long as it is executed; the flag is True if no other run is
-MakeOptions = Callable[[Experiment, bool], contextlib.AbstractContextManager[Options]]
+MakeExecution = Callable[[Experiment, bool], contextlib.AbstractContextManager[Execution]]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def read_runs(
     return runs, diverged
 
 
-def execute(jobs: Iterable[Job], count: int, options: MakeOptions) -> None:
+def execute(jobs: Iterable[Job], count: int, options: MakeExecution) -> None:
     """Execute the runs, `count` at a time. A run that diverges does not end the others."""
     if count > 1:
         with Processes(count, options) as processes:
@@ -110,7 +110,7 @@ def execute(jobs: Iterable[Job], count: int, options: MakeOptions) -> None:
             train(job, execution)
 
 
-def train(job: Job, options: Options) -> None:
+def train(job: Job, options: Execution) -> None:
     """Start or resume a run; a divergence is reported and stored in its directory."""
     try:
         complete_run(job.experiment, job.out, task=job.task, options=options, hints=REPEAT_HINTS)
@@ -130,7 +130,7 @@ class Process:
 class Processes:
     """Runs in processes, which end with this one, however it ends."""
 
-    def __init__(self, count: int, options: MakeOptions) -> None:
+    def __init__(self, count: int, options: MakeExecution) -> None:
         self.count = count
         self.options = options
         self.running: list[Process] = []
@@ -182,7 +182,9 @@ class Processes:
                 )
 
 
-def serve(job: Job, options: MakeOptions, workers: int, messages: Connection, parent: int) -> None:
+def serve(
+    job: Job, options: MakeExecution, workers: int, messages: Connection, parent: int
+) -> None:
     """Execute a run in a forked process; `workers` is used if the user set no number."""
     prepare_process()
     if os.getppid() != parent:  # it died before this process asked to end with it

@@ -11,7 +11,7 @@ from ..runs.directory import locked
 from ..runs.index import SETTINGS
 from ..task import DatasetCache
 from ..trackers.table import check_trackers
-from .execution import MakeOptions, execute, missing_runs, read_runs, side_by_side
+from .execution import MakeExecution, execute, missing_runs, read_runs, side_by_side
 from .results import (
     TEST_WARNING,
     Outcome,
@@ -34,7 +34,7 @@ class Options:
     """How a sweep is executed."""
 
     out: Path
-    execution: MakeOptions  # of one run
+    execution: MakeExecution  # of one run
     seeds: int = 1
     select: Select = "validation"
     trials: int | None = None  # None: the whole grid

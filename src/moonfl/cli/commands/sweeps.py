@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...api.experiments import Options as Execution
+from ...api.experiments import Execution
 from ...errors import Interrupted, RunError
 from ...experiment import Experiment
 from ...runs.progress import Progress

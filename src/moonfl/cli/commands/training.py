@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ... import exports
-from ...api.experiments import Options, resume_run, start_run
+from ...api.experiments import Execution, resume_run, start_run
 from ...api.named_runs import complete_run, ended_run, run_name
-from ...api.recovery import Hints, recovery_hints
 from ...data.base import Dataset
 from ...data.checks import dataset_warnings
-from ...data.datasets import locate, source
+from ...data.datasets import locate
 from ...data.locations import directory
 from ...errors import (
     DivergenceError,
@@ -35,6 +34,7 @@ from ...runs.directory import (
 )
 from ...runs.index import SETTINGS
 from ...runs.progress import Progress
+from ...runs.recovery import Hints, recovery_hints
 from ...runs.result import Result, ignore
 from ...runs.summary import summarise_result
 from ...task import Task, make_task, read, with_derived_settings
@@ -234,9 +234,9 @@ def export(args: argparse.Namespace) -> None:
     )
 
 
-def options(args: argparse.Namespace, progress: Progress | None) -> Options:
+def options(args: argparse.Namespace, progress: Progress | None) -> Execution:
     """Return the options of the execution: workers, memory for states, progress."""
-    return Options(
+    return Execution(
         workers=args.workers,
         state_memory=args.state_memory,
         watch=progress or ignore,
@@ -284,7 +284,7 @@ def check_data_present(exp: Experiment, out: Path, data_dir: str | None) -> None
     except InputError as error:
         raise InputError(f"{error}; {hint}") from None
     is_user_file = exp.dataset in ("folder", "npz", "csv")
-    if is_user_file and source(exp.dataset).publication is None and not path.exists():
+    if is_user_file and not path.exists():
         raise InputError(f"the data of the run, {path}, do not exist; {hint}")
 
 
