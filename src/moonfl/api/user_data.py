@@ -20,10 +20,10 @@ from ..data.base import Array, Examples, check_names
 from ..data.columns import RawTable, Rules, frame_table, is_frame, read_columns, rules_of
 from ..data.encoding import Column
 from ..errors import InputError
-from ..experiment import HOLDOUT, Experiment
+from ..experiment import Experiment
 from ..models.base import probe, uses_fractions
 from ..models.encoders import ModelSource, make_encoder
-from ..task import FederatedData, hold_out, shift_parties, with_test_owners
+from ..task import FederatedData, shift_and_hold_out
 
 # x [N, ...] (arrays or data frames) and y [N], or a dataset of pairs
 Data = tuple[Any, Any] | TorchDataset[Any]
@@ -165,8 +165,6 @@ def federated_data(
     else:
         parts = _numeric_parts(sets, features, classes, model, exp.task)
     train = _concatenate(parts[: len(names)])
-    if test_sets and exp.holdout is not None:
-        raise InputError("holdout=SHARE is for data without a test set; these data have one")
     data = FederatedData(
         train=train,
         parts=_consecutive_parts(party_sets),
@@ -179,8 +177,7 @@ def federated_data(
         table=table,
         groups=_group_numbers(party_sets),
     )
-    data = shift_parties(exp, with_test_owners(exp, data))
-    return hold_out(data, test=exp.holdout or HOLDOUT, validation=exp.validation)
+    return shift_and_hold_out(exp, data)
 
 
 def _is_by_party(test: object) -> TypeGuard[Parties]:

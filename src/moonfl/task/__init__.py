@@ -14,9 +14,8 @@ from .federated_data import (
     make_partition,
     read,
     sample_groups,
-    shift_parties,
+    shift_and_hold_out,
     split,
-    with_test_owners,
 )
 from .network import in_float32, make_builder
 from .task import EVALUATION_BATCH, Task
@@ -35,9 +34,8 @@ __all__ = [
     "make_task",
     "read",
     "sample_groups",
-    "shift_parties",
+    "shift_and_hold_out",
     "split",
     "with_derived_settings",
     "with_noise",
-    "with_test_owners",
 ]

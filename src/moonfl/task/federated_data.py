@@ -132,9 +132,14 @@ def split(exp: Experiment, data: Dataset) -> FederatedData:
         note=partition.note,
         groups=sample_groups(exp, data),
     )
+    return shift_and_hold_out(exp, federated)
+
+
+def shift_and_hold_out(exp: Experiment, data: FederatedData) -> FederatedData:
+    """Shift the features of the parties and hold samples out, as the experiment sets it."""
     if data.test is not None and exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these data have one")
-    shifted = shift_parties(exp, with_test_owners(exp, federated))
+    shifted = shift_parties(exp, with_test_owners(exp, data))
     return hold_out(shifted, test=exp.holdout or HOLDOUT, validation=exp.validation)
 
 
