@@ -9,7 +9,6 @@ This module does not import torch: reports must start fast.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from .runs.schema import PartySum, RoundRecord
 
@@ -125,20 +124,12 @@ def round_digits(value: float, digits: int) -> str:
     return f"{value:.{decimals}f}"
 
 
-class Measured(Protocol):
-    """A round record or a score: what has the field of one measure."""
-
-    @property
-    def loss(self) -> float | None:
-        """Return the mean loss."""
-
-
-def is_evaluated(record: Measured) -> bool:
+def is_evaluated(record: object) -> bool:
     """Return True if models were evaluated after the round of a record (`evaluate_every`)."""
     return any(getattr(record, measure.key) is not None for measure in MEASURES)
 
 
-def measure_of(record: Measured) -> Measure:
+def measure_of(record: object) -> Measure:
     """Return the measure that a record or a score has."""
     for measure in MEASURES:
         if getattr(record, measure.key) is not None:

@@ -16,7 +16,7 @@ from ..data.npz import read_npz
 from ..data.tables import read_csv
 from ..data.targets import CLASSIFICATION
 from ..errors import InputError
-from ..experiment import Experiment, read_toml
+from ..experiment import HOLDOUT, Experiment, read_toml
 from ..runs.site_states import SiteStates
 from ..settings import setting
 from ..task import FederatedData, build_task, hold_out, sample_groups
@@ -34,7 +34,7 @@ class SiteConfig:
         "an .npz or .csv file, or a folder: of tables, of images per class, of CIFAR-10 batches",
     )
     holdout: float = setting(
-        0.2, "share held out for evaluation if the data have no test part", low=0, below=1
+        HOLDOUT, "share held out for evaluation if the data have no test part", low=0, below=1
     )
     states: str = setting("states", "folder for the party's state between rounds")
     secret: str = setting("", "proves to the server that this site is this party")
