@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from .experiment import Experiment
 from .local import Workbench, train_own
 from .metrics import Counts, Score
-from .personal import GLOBAL, LABEL, method_state
+from .personal import LABEL, method_state
 from .task import Task
-from .types import Batch, Params, Phase, State
+from .types import GLOBAL, Batch, Params, Phase, State
 
 PartyTallies = dict[str, dict[str, Counts]]  # by model, LABEL or GLOBAL, and by held-out set
 

@@ -25,7 +25,6 @@ from .models.base import STATISTICS, Model, is_batch_norm
 from .types import Params, Server, State
 
 LABEL = "personal"  # of the personal tensors in a party's state, and of the parties' score
-GLOBAL = "global"  # name of the model that all parties train
 SHARED = "shared"  # name of the incomplete model that the server holds
 
 
@@ -83,7 +82,7 @@ def deployed(exp: Experiment, server: Server) -> dict[str, Params]:
     """Return the models that the server holds, by name; with personal tensors it is incomplete."""
     if exp.personal is None:
         return exp.algorithm.deployed(server)
-    return {SHARED: {**server.params, **server.buffers}}
+    return {SHARED: server.model}
 
 
 def share_test_set(test: Tensor, train: Mapping[int, Tensor], seed: int) -> Tensor:

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 Params = Mapping[str, Tensor]  # tensors of a model by name
 State = Mapping[str, Params]  # what an algorithm stores or sends, by label
 Mean = Callable[[Iterable[tuple[Params, float]]], Params]  # mean of (values, weight), one per party
+GLOBAL = "global"  # name of the model that all parties train
+PARTY_MODEL = "party"  # the name of a party's model, before its number
 
 
 class Batch(NamedTuple):
@@ -72,6 +74,11 @@ class Server:
     memory: State = field(default_factory=dict)  # of the algorithm, never sent (FedDyn's h)
     optimizer_state: State = field(default_factory=dict)  # never sent (FedAvgM's velocity)
 
+    @property
+    def model(self) -> dict[str, Tensor]:
+        """Return w^t and its buffers."""
+        return {**self.params, **self.buffers}
+
 
 @dataclass(frozen=True)
 class Party:
@@ -110,3 +117,20 @@ class Update:
     extra: State = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     missing: str = ""  # why there is no model: the party did not answer, or its update was refused
+
+    @property
+    def model(self) -> dict[str, Tensor]:
+        """Return w_i^t and its buffers."""
+        return {**self.params, **self.buffers}
+
+
+def party_model_name(party: int) -> str:
+    """Return the name of a party's model."""
+    return f"{PARTY_MODEL}{party}"
+
+
+def party_of_model(name: str) -> int | None:
+    """Return the party whose model has this name; None for other models."""
+    number = name.removeprefix(PARTY_MODEL)
+    is_party = name.startswith(PARTY_MODEL) and number.isdecimal()
+    return int(number) if is_party else None

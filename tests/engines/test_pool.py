@@ -22,8 +22,9 @@ from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
 from moonfl.engines.base import make_engine
 from moonfl.engines.embedded import Embedded
 from moonfl.engines.pool import Pool
-from moonfl.engines.worker import TrainJob, common_tensors
+from moonfl.engines.worker import TrainJob
 from moonfl.errors import InputError, RunError
+from moonfl.exchange import server_state
 from moonfl.experiment import Experiment
 from moonfl.federation import init_server, run
 from moonfl.runs.states import States
@@ -156,7 +157,7 @@ def test_small_parties_are_handed_out_ahead_and_large_ones_are_not() -> None:
     server = init_server(exp, task)
     with closing(Pool(exp, task, 1)) as pool:
         jobs = [TrainJob(i, 0) for i in (0, 1, 2, 3)]
-        answers = pool._run(jobs, common_tensors(server))
+        answers = pool._run(jobs, server_state(server))
         first, _, _ = next(answers)
         assert first == jobs[0]
         assert list(pool.workers[0].jobs) == jobs[1:]

@@ -17,6 +17,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from helpers.flower_deployment import MOON3, Deployment
 from helpers.flower_grid import unpack
 from moonfl import RunError, Scaffold
+from moonfl.exchange import server_state
 from moonfl.federation import init_server
 from moonfl.flower.arrays import read_tensors, to_array, to_arrays, to_tensor
 from moonfl.flower.protocol import (
@@ -27,7 +28,6 @@ from moonfl.flower.protocol import (
     TrainRequest,
     pack,
     read_body,
-    server_tensors,
 )
 from moonfl.flower.refusals import RefusedError
 from moonfl.task import make_task
@@ -278,7 +278,7 @@ def test_a_site_refuses_a_model_that_is_not_its_own(kind: str, tmp_path: Path) -
     deployment = Deployment(tmp_path / "federation", exp)
     state = {
         label: dict(params)
-        for label, params in server_tensors(init_server(exp, make_task(exp))).items()
+        for label, params in server_state(init_server(exp, make_task(exp))).items()
     }
     request = TrainRequest(run="x", party=0, round=0)
     assert "error" not in answer_of_site(deployment, "train", pack(request, state))
@@ -321,7 +321,7 @@ def test_a_site_refuses_state_that_its_method_does_not_declare(
     deployment = Deployment(tmp_path / "federation", exp)
     state = {
         label: dict(params)
-        for label, params in server_tensors(init_server(exp, make_task(exp))).items()
+        for label, params in server_state(init_server(exp, make_task(exp))).items()
     }
     change(state)
     request = TrainRequest(run="x", party=0, round=0)

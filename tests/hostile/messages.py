@@ -14,6 +14,7 @@ import msgspec
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from moonfl.exchange import server_state
 from moonfl.flower.counts import ClassCounts, ErrorCounts, ScoreCounts
 from moonfl.flower.protocol import (
     CONFIG,
@@ -35,7 +36,6 @@ from moonfl.flower.protocol import (
     read_site,
     read_train_request,
     read_update,
-    server_tensors,
 )
 from moonfl.flower.refusals import RefusedError
 from moonfl.flower.site_checks import read_target_moments
@@ -259,7 +259,7 @@ MESSAGES: dict[str, Reader] = {
         for task, site in SITES.items()
     },
     "train request": message(
-        pack(REQUEST, server_tensors(SERVER)),
+        pack(REQUEST, server_state(SERVER)),
         lambda content: read_train_request(content, 1, SERVER),
         check_train_request,
     ),

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from .. import tree
-from ..types import Batch, Loss, Mean, Params, Party, Phase, Server, State, Term, Update
+from ..types import GLOBAL, Batch, Loss, Mean, Params, Party, Phase, Server, State, Term, Update
 
 RENAMED_ATTRIBUTES = {"takes_server_step": "takes_server_optimizer", "meaning": "choice"}
 
@@ -143,4 +143,4 @@ class Algorithm:
 
     def deployed(self, server: Server) -> dict[str, Params]:
         """Return the models to evaluate: "global", or one per party: "party0", "party1", ..."""
-        return {"global": {**server.params, **server.buffers}}
+        return {GLOBAL: server.model}

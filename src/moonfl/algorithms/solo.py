@@ -7,7 +7,7 @@ https://arxiv.org/abs/2103.16257
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..types import Mean, Params, Server, Update
+from ..types import Mean, Params, Server, Update, party_model_name
 from .base import Algorithm
 
 
@@ -21,7 +21,7 @@ class Solo(Algorithm):
     weighting: ClassVar[str] = "nothing is aggregated; mean and standard deviation are over parties"
 
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
-        models = {f"party{u.party}": {**u.params, **u.buffers} for u in updates}
+        models = {party_model_name(u.party): u.model for u in updates}
         return replace(server, memory=models)
 
     def deployed(self, server: Server) -> dict[str, Params]:

@@ -52,7 +52,7 @@ class Embedded:
 
     def _evaluate_parties(self, server: Server, t: int) -> dict[str, Score]:
         """Evaluate the model of each party on the samples that it holds out."""
-        shared = {**server.params, **server.buffers}
+        shared = server.model
         tallies = []
         for i in range(len(self.task.parties)):
             state = self.states.load(i, before=self.exp.rounds)

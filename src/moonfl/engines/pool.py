@@ -31,6 +31,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
 from ..errors import InputError, RunError, notify
+from ..exchange import server_state
 from ..experiment import Experiment
 from ..metrics import Counts, Score
 from ..party_models import PartyTallies, own_tensors, score_party_models
@@ -48,7 +49,6 @@ from .worker import (
     Failure,
     Job,
     TrainJob,
-    common_tensors,
     serve,
     serve_spawned,
     unpack_training,
@@ -97,7 +97,7 @@ class Pool:
         updates: dict[int, Update] = {}
         largest_first = sorted(parties, key=lambda i: -len(self.task.parties[i].y))
         jobs = [TrainJob(i, t) for i in largest_first]
-        with contextlib.closing(self._run(jobs, common_tensors(server))) as answers:
+        with contextlib.closing(self._run(jobs, server_state(server))) as answers:
             for job, answer, tensors in answers:
                 update, new_state = unpack_training(job.party, answer, tensors)
                 self.states.save(job.party, t, new_state)
@@ -141,7 +141,7 @@ class Pool:
     def _evaluate_parties(self, server: Server, t: int) -> dict[str, Score]:
         """Evaluate the model of each party on the samples that it holds out."""
         jobs = [EvaluatePartyJob(i, t) for i in range(len(self.task.parties))]
-        shared = {**server.params, **server.buffers}
+        shared = server.model
         tallies: dict[int, PartyTallies] = {}
         with contextlib.closing(self._run(jobs, {"model": shared})) as answers:
             for job, answer, _ in answers:

@@ -18,13 +18,14 @@ import torch
 
 from .. import tree
 from ..errors import InputError, RunError
+from ..exchange import extra_from, server_from, update_state
 from ..experiment import Experiment
 from ..local import Workbench, local_update
 from ..metrics import Counts
 from ..party_models import PartyTallies, evaluate_party
 from ..personal import LABEL
 from ..task import Task
-from ..types import Params, Server, State, Update
+from ..types import Params, State, Update
 from .shared_memory import Channel
 
 PR_SET_PDEATHSIG = 1  # option of Linux's prctl: the signal that a process gets when its parent dies
@@ -109,15 +110,6 @@ class Failure(NamedTuple):
 Answer = Trained | Evaluated | EvaluatedParty | Failure
 
 
-def common_tensors(server: Server) -> State:
-    """Return the tensors that all TrainJobs of a round use."""
-    return {
-        "params": server.params,
-        "buffers": server.buffers,
-        **tree.add_prefix("shared", server.shared),
-    }
-
-
 def unpack_training(party: int, answer: Trained, tensors: State) -> tuple[Update, State]:
     """Return the update and the new state of a party from a worker's answer."""
     update = Update(
@@ -126,7 +118,7 @@ def unpack_training(party: int, answer: Trained, tensors: State) -> tuple[Update
         buffers=tensors["buffers"],
         num_samples=answer.num_samples,
         num_steps=answer.num_steps,
-        extra=tree.select_prefix("extra", tensors),
+        extra=extra_from(tensors),
         metrics=answer.metrics,
     )
     return update, tree.select_prefix("state", tensors)
@@ -157,26 +149,16 @@ class Worker:
 
     def train(self, job: TrainJob, state: State | None) -> tuple[Answer, State]:
         """Train a party."""
-        server = Server(
-            params=self.common["params"],
-            buffers=self.common["buffers"],
-            shared=tree.select_prefix("shared", self.common),
-        )
         update, new_state = local_update(
             self.exp,
             self.task,
             self.bench,
-            server,
+            server_from(self.common),
             state=state,
             party=job.party,
             t=job.round,
         )
-        tensors = {
-            "params": update.params,
-            "buffers": update.buffers,
-            **tree.add_prefix("extra", update.extra),
-            **tree.add_prefix("state", new_state),
-        }
+        tensors = {**update_state(update), **tree.add_prefix("state", new_state)}
         return Trained(update.num_samples, update.num_steps, update.metrics), tensors
 
     def evaluate(self, job: EvaluateJob) -> Evaluated:

@@ -7,11 +7,10 @@ import torch
 
 from ..experiment import CUSTOM_MODEL, Experiment
 from ..measures import is_evaluated, measure_of
-from ..personal import GLOBAL
 from ..report.tables import markdown_text
 from ..runs.schema import RoundRecord
 from ..trained_model import Blueprint, describe
-from ..types import Params
+from ..types import GLOBAL, Params, party_of_model
 
 WEIGHTS = "model.safetensors"
 PROGRAM = "model.pt2"
@@ -49,7 +48,7 @@ class Artifact:
     def _value(self) -> float:
         """Return the measure of this model; that of a party has its party's held-out samples."""
         measure = measure_of(self.record)
-        party = self.name.removeprefix("party")
+        party = str(party_of_model(self.name))  # as a key of the record
         sites = self.record.sites or {}
         if self.experiment.has_party_models and party in sites:
             return measure.from_sums([sites[party]])
@@ -58,9 +57,9 @@ class Artifact:
         return measure.model_value(self.record, self.name)
 
     def _model(self) -> str:
-        if not self.name.startswith("party"):
+        number = party_of_model(self.name)
+        if number is None:
             return "the global model"
-        number = int(self.name.removeprefix("party"))
         if self.parties:
             return f"the model of party {numbered_name(number, self.parties)}"
         return f"party {number}'s model"

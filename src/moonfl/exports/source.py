@@ -15,7 +15,7 @@ from ..data.images import Images
 from ..data.locations import directory
 from ..errors import InputError, notify
 from ..experiment import CUSTOM_MODEL, Experiment
-from ..personal import GLOBAL, LABEL, SHARED, deployed, method_state
+from ..personal import LABEL, SHARED, deployed, method_state
 from ..runs import checkpoint
 from ..runs.checkpoint import Checkpoint
 from ..runs.directory import read_experiment, read_partition, read_rounds
@@ -26,7 +26,7 @@ from ..runs.stopping import selected_round
 from ..runs.tensor_files import stored_state
 from ..task import in_float32, make_builder
 from ..trained_model import SAMPLES, Blueprint
-from ..types import Params, State
+from ..types import GLOBAL, Params, State, party_model_name, party_of_model
 from .artifact import Artifact, numbered_name
 from .weights import parse_dtype
 
@@ -106,14 +106,14 @@ def _saved_models(exp: Experiment, saved: Checkpoint) -> State:
     models = deployed(exp, saved.server)
     if not exp.has_party_models:
         return models
-    sent = {**saved.server.params, **saved.server.buffers}
+    sent = saved.server.model
     complete = {}
     for i, file in saved.parties.items():
         if file.path is not None:  # otherwise it is at a Flower site
             state = stored_state(file.path)
             own = state.get(LABEL) or exp.algorithm.own_model(method_state(state))
             if own:
-                complete[f"party{i}"] = _join(sent, own)
+                complete[party_model_name(i)] = _join(sent, own)
     if SHARED in models:
         return complete or models
     return {**models, **complete}
@@ -175,9 +175,9 @@ def _model_name(models: State, party: Party | None, names: tuple[str, ...]) -> s
             f"this run has only a global model, got party {party}; omit --party (party=)"
         )
     number = names.index(party) if isinstance(party, str) and party in names else party
-    name = f"party{number}"
-    if isinstance(number, str) or name not in models:
-        numbers = sorted(int(model.removeprefix("party")) for model in models if model != GLOBAL)
+    name = party_model_name(number) if isinstance(number, int) else None
+    if name is None or name not in models:
+        numbers = sorted(i for model in models if (i := party_of_model(model)) is not None)
         allowed = ", ".join(numbered_name(k, names) for k in numbers)
         requested = "none" if party is None else party
         raise InputError(

@@ -25,13 +25,13 @@ from ..local import Workbench, local_update
 from ..models.base import standardises
 from ..numerics import standard_settings
 from ..party_models import evaluate_party, own_tensors
-from ..personal import GLOBAL, LABEL
+from ..personal import LABEL
 from ..runs import schema
 from ..runs.directory import versions
 from ..runs.site_states import SiteStates
 from ..seeds import one_thread, restored
 from ..task import FederatedData, Task, build_task, hash_examples
-from ..types import Params, Server, State
+from ..types import GLOBAL, Params, Server, State
 from .columns import check_same_columns, order_rows, order_task
 from .counts import FORMATS
 from .protocol import (
@@ -192,8 +192,7 @@ def evaluate(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
     The party's own tensors are those of the last round that the server accepted.
     """
     task = site.task
-    expected = blank_server(exp, task)
-    like = {**expected.params, **expected.buffers}
+    like = blank_server(exp, task).model
     request, params = read_evaluate_request(content, site.party, like)
     task = with_target_scales(task, params)
     to_counts = FORMATS[exp.task].pack

@@ -26,10 +26,10 @@ from ..engines.embedded import Embedded
 from ..errors import DivergenceError, RunError, notify
 from ..experiment import Experiment
 from ..metrics import Counts, Score
-from ..personal import GLOBAL, LABEL
+from ..personal import LABEL
 from ..runs.states import States
 from ..task import Task
-from ..types import Params, Server, State, Update
+from ..types import GLOBAL, Params, Server, State, Update
 from .arrays import to_arrays
 from .membership import Membership
 from .messaging import GRACE, TIMED_OUT, Answer, content_of, exchange
@@ -190,7 +190,7 @@ class SiteEngine:
         sizes = self._held_out_sizes(counted)
         self.absent = {}
         evaluators = self._evaluators(sizes, counted)
-        model = {**server.params, **server.buffers}
+        model = server.model
         tallies = self._evaluate_model(model, sizes, evaluators, counted, t)
         scores = {}
         for name, prefix in prefixes.items():

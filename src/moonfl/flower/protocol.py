@@ -53,6 +53,7 @@ from msgspec import UNSET, Meta, UnsetType
 from torch import Tensor
 
 from .. import tree
+from ..exchange import extra_from, server_from, server_state, update_state
 from ..metrics import Counts
 from ..models.base import STATISTICS
 from ..runs import schema
@@ -248,13 +249,7 @@ def read_json(content: RecordDict, key: str) -> dict[str, object]:
 
 def server_arrays(server: Server) -> dict[str, ArrayRecord]:
     """Return the part of the server that is sent to the parties, as Flower arrays."""
-    return to_arrays(server_tensors(server))
-
-
-def server_tensors(server: Server) -> State:
-    """Return the part of the server that is sent to the parties."""
-    shared = tree.add_prefix("shared", server.shared)
-    return {"params": server.params, "buffers": server.buffers, **shared}
+    return to_arrays(server_state(server))
 
 
 def read_train_request(
@@ -266,10 +261,7 @@ def read_train_request(
     """
     request = read_header(content, TrainRequest, "train request")
     check_recipient(request.party, party)
-    tensors = read_body(content, server_tensors(expected))
-    shared = tree.select_prefix("shared", tensors)
-    server = Server(params=tensors["params"], buffers=tensors["buffers"], shared=shared)
-    return request, server
+    return request, server_from(read_body(content, server_state(expected)))
 
 
 def read_evaluate_request(
@@ -308,8 +300,7 @@ def pack_update(update: Update, round: int, *, sha256: str, version: str) -> Rec
         steps=update.num_steps,
         metrics=TrainingMetrics(**metrics),
     )
-    extra = tree.add_prefix("extra", update.extra)
-    return pack(header, {"params": update.params, "buffers": update.buffers, **extra})
+    return pack(header, update_state(update))
 
 
 def read_update(content: RecordDict, expected: ExpectedUpdate) -> Update:
@@ -327,7 +318,7 @@ def read_update(content: RecordDict, expected: ExpectedUpdate) -> Update:
     extra_like = tree.add_prefix("extra", expected.extra)
     model = {"params": expected.server.params, "buffers": expected.server.buffers}
     tensors = read_body(content, {**model, **extra_like})
-    extra = tree.select_prefix("extra", tensors)
+    extra = extra_from(tensors)
     check_values(owner_of("params"), tensors["params"])
     check_buffers(tensors["buffers"], expected.server.buffers)
     check_extra(extra, expected)

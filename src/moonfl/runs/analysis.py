@@ -19,7 +19,7 @@ from ..experiment import Experiment
 from ..local import Workbench
 from ..measures import measure_of
 from ..task import EVALUATION_BATCH, Task
-from ..types import Output, Params, Server, Update
+from ..types import GLOBAL, Output, Params, Server, Update, party_model_name
 from .schema import Embedding, FinalParty, FinalRecord
 
 MAX_PARTIES = 100  # of more parties, this many are compared
@@ -78,12 +78,12 @@ def analyse(exp: Experiment, task: Task, server: Server, updates: list[Update]) 
     with seeds.one_thread(), seeds.seeded(exp.seed, "analysis"):
         evaluated = list(models.values())
         if len(evaluated) > MAX_PARTIES:
-            evaluated = [_model_of(update) for update in compared]
+            evaluated = [update.model for update in compared]
         confusion = None
         if task.objective.name == CLASSIFICATION:
             confusion = sum(_confusion(task, subject.model(params)) for params in evaluated)
         z = subject.representations(next(iter(models.values())))
-        local = subject.representations(_model_of(trained[0])) if trained else z
+        local = subject.representations(trained[0].model) if trained else z
         parties = [_party(subject, update, z) for update in compared] if task.parties else []
     return FinalRecord(
         confusion=None if confusion is None else np.asarray(confusion).tolist(),
@@ -103,7 +103,7 @@ def _party(subject: Subject, update: Update, z: Tensor) -> FinalParty:
     """Return a party's score on its own data and the distance of its model to the global one."""
     task = subject.task
     data = task.parties[update.party]
-    params = subject.models.get("global") or subject.models[f"party{update.party}"]
+    params = subject.models.get(GLOBAL) or subject.models[party_model_name(update.party)]
     share = PARTY_SAMPLES // min(subject.exp.parties, MAX_PARTIES)
     rows = _sample(len(data.y), share, subject.exp.seed)
     logits = _outputs(task, subject.model(params), data, rows).logits
@@ -112,8 +112,8 @@ def _party(subject: Subject, update: Update, z: Tensor) -> FinalParty:
     record = FinalParty(party=update.party, samples=update.num_samples, accuracy=score.accuracy)
     if score.accuracy is None:
         record.score = getattr(score, measure_of(score).key)
-    if "global" in subject.models:
-        local = subject.representations(_model_of(update))
+    if GLOBAL in subject.models:
+        local = subject.representations(update.model)
         similarity = float(F.cosine_similarity(local, z).mean())
         record.similarity = similarity if math.isfinite(similarity) else None
         record.distance = tree.distance(subject.server.params, update.params)
@@ -141,10 +141,6 @@ def tsne(z: NDArray[np.float32]) -> list[tuple[float, float]]:
     with threadpool_limits(1):
         points = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(z)
     return [(round(float(a), 2), round(float(b), 2)) for a, b in points]
-
-
-def _model_of(update: Update) -> Params:
-    return {**update.params, **update.buffers}
 
 
 def _sample(count: int, size: int, seed: int) -> Tensor:

@@ -1,14 +1,13 @@
 """Recorder: stores each round in the run directory."""
 
-import re
 from pathlib import Path
 
 from ..errors import InputError
 from ..experiment import Experiment
 from ..party_models import own_tensors
-from ..personal import GLOBAL, SHARED, deployed
+from ..personal import SHARED, deployed
 from ..task import Task
-from ..types import Params, Server, Update
+from ..types import GLOBAL, Params, Server, Update, party_model_name, party_of_model
 from . import checkpoint
 from .analysis import analyse
 from .files import Log, write_atomically
@@ -130,13 +129,13 @@ class Recorder:
         models = deployed(self.exp, server)
         if not self.exp.has_party_models:
             return models
-        sent = {**server.params, **server.buffers}
+        sent = server.model
         party_models: dict[str, Params] = {}
         for i in self.states.parties():
             state = self.states.load(i, before=self.exp.rounds)
             own = own_tensors(self.exp, self.task, state) if state else {}
             if own:
-                party_models[f"party{i}"] = {**sent, **own}
+                party_models[party_model_name(i)] = {**sent, **own}
         if SHARED in models:
             return party_models or models
         return {**models, **party_models}
@@ -147,8 +146,8 @@ def check_model_names(exp: Experiment, server: Server, updates: list[Update]) ->
     names = deployed(exp, server).keys()
     if names in ({GLOBAL}, {SHARED}):
         return
-    trained = {f"party{u.party}" for u in updates if u.num_steps > 0}
-    if not trained <= names or not all(re.fullmatch(r"party\d+", name) for name in names):
+    trained = {party_model_name(u.party) for u in updates if u.num_steps > 0}
+    if not trained <= names or any(party_of_model(name) is None for name in names):
         raise InputError(
             f"deployed() of {exp.algorithm.label} returns {', '.join(names)}; it must "
             f"return one model, called {GLOBAL}, or one for each party that trained: party0, ..."

@@ -10,9 +10,9 @@ import msgspec
 from ..errors import InputError
 from ..experiment import Experiment, to_dict
 from ..measures import Measure, measure_of
-from ..personal import GLOBAL, SHARED
+from ..personal import SHARED
 from ..trained_model import Blueprint, TrainedModel
-from ..types import Params
+from ..types import GLOBAL, Params
 from .html import result_html
 from .rounds import METRICS
 from .schema import RoundRecord

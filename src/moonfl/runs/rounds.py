@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from ..errors import DivergenceError, RunError
 from ..measures import Measure, measure_of
 from ..metrics import Score
-from ..personal import GLOBAL, LABEL
-from ..types import Update
+from ..personal import LABEL
+from ..types import GLOBAL, Update, party_model_name
 from .schema import PartyRecord, RoundRecord
 
 T = TypeVar("T")
@@ -77,11 +77,11 @@ def evaluation_fields(t: int, scores: Mapping[str, Score]) -> dict[str, Any]:
     return {
         **metrics,
         "sites": by_key(own_samples(scores) if several else first.sites),
-        "absent": by_key(absent_parties(values)),
+        "absent": by_key(absence_reasons(values)),
         "loss": statistics.fmean(score.loss for score in values),
         "validation_loss": mean_or_none(score.loss for score in validations),
         "validation_sites": None if several or validation is None else by_key(validation.sites),
-        "validation_absent": by_key(absent_parties(validations)),
+        "validation_absent": by_key(absence_reasons(validations)),
     }
 
 
@@ -90,7 +90,7 @@ def own_samples(scores: Mapping[str, Score]) -> dict[int, tuple[float, int]]:
     sites = {}
     for name, score in scores.items():
         for party, counts in (score.sites or {}).items():
-            if name == f"party{party}":
+            if name == party_model_name(party):
                 sites[party] = counts
     return sites
 
@@ -102,9 +102,8 @@ def party_statistics(scores: Mapping[str, Score]) -> dict[str, Any]:
     """
     measure = measure_of(next(iter(scores.values())))
     if LABEL not in scores:
-        return (
-            distribution(measure, own_samples(scores), measure.by_party) if len(scores) > 1 else {}
-        )
+        sites = own_samples(scores) if len(scores) > 1 else None
+        return distribution(measure, sites, measure.by_party)
     fields: dict[str, Any] = distribution(measure, scores[LABEL].sites, measure.by_party)
     if GLOBAL in scores:
         reference = scores[GLOBAL]
@@ -132,7 +131,7 @@ def distribution(
     }
 
 
-def absent_parties(scores: Iterable[Score]) -> dict[int, str]:
+def absence_reasons(scores: Iterable[Score]) -> dict[int, str]:
     """Return the parties whose samples are missing in any of the scores, and why."""
     return {i: reason for score in scores for i, reason in score.absent.items()}
 

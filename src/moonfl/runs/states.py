@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import tree
+from ..exchange import extra_from, update_state
 from ..types import State, Update
 from .schema import LogEntry
 from .state_files import StateFile, StateFiles, file_name
@@ -137,11 +138,7 @@ class States:
 
     def store_update(self, update: Update) -> Update:
         """Return an update of this round; its tensors are on disk if the budget is used up."""
-        tensors = {
-            "params": update.params,
-            "buffers": update.buffers,
-            **tree.add_prefix("extra", update.extra),
-        }
+        tensors = update_state(update)
         size = num_bytes(tensors)
         if self.used + self._update_bytes + size <= self.budget:
             self._update_bytes += size
@@ -154,7 +151,7 @@ class States:
             update,
             params=stored["params"],
             buffers=stored["buffers"],
-            extra=tree.select_prefix("extra", stored),
+            extra=extra_from(stored),
         )
 
     def clear_updates(self) -> None:
