@@ -8,7 +8,7 @@ import contextlib
 import difflib
 import shlex
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 MAX_NAMES = 100  # allowed names that an error lists
 MAX_START, MAX_END = 4000, 900  # characters that are shown of a longer message
@@ -126,6 +126,19 @@ def closest_names(name: str, allowed: Collection[str], cutoff: float) -> list[st
     synonyms = [SYNONYMS[name]] if SYNONYMS.get(name) in allowed else []
     similar = difflib.get_close_matches(name, allowed, n=3, cutoff=cutoff)
     return list(dict.fromkeys([*synonyms, *similar]))[:3]
+
+
+def first_names(names: Sequence[str], limit: int) -> str:
+    """Return the first names as a list, and how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{', '.join(names[:limit])}{more}"
+
+
+def plural(number: int, noun: str, nouns: str = "") -> str:
+    """Return a number with its noun, as in "1 round", "2 rounds" and "2 parties"."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {nouns or noun + 's'}"
 
 
 def first_line(error: Exception) -> str:

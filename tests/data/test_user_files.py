@@ -27,7 +27,8 @@ from moonfl.data.moments import compute_moments, mean_and_std
 from moonfl.data.npz import read_npz
 from moonfl.data.tables import read_csv
 from moonfl.errors import InputError
-from moonfl.experiment import from_toml, override, read_toml
+from moonfl.experiment import from_toml, override
+from moonfl.runs.index import read_toml
 from moonfl.task import make_task, with_derived_settings
 
 BY_SITE = Reading(label="outcome", column="site")

@@ -15,11 +15,11 @@ from torch import Tensor
 from ..data.augment import is_pixels
 from ..data.base import Reading
 from ..data.columns import (
+    MAX_LISTED,
     RawTable,
     encode_cells,
     frame_table,
     is_frame,
-    listed,
     read_columns,
     rules_of,
 )
@@ -28,7 +28,7 @@ from ..data.images import Images
 from ..data.npz import read_samples
 from ..data.tables import read_cells
 from ..data.targets import MULTILABEL, REGRESSION
-from ..errors import InputError, notify
+from ..errors import InputError, first_names, notify
 from ..exports.source import from_directory, from_result
 from ..exports.weights import load_model
 from ..numerics import standard_settings
@@ -219,7 +219,7 @@ def _rows_of_table(model: TrainedModel, table: RawTable) -> NDArray[np.float64]:
 def _notify_ignored(table: RawTable, names: Sequence[str]) -> None:
     """Notify the user of columns that the model does not use."""
     if names:
-        ignored = listed([name or "one without a name" for name in names])
+        ignored = first_names([name or "one without a name" for name in names], MAX_LISTED)
         notify(f"moonfl: {table.location}: columns that the model does not use: {ignored}")
 
 

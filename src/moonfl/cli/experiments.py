@@ -7,17 +7,17 @@ from .. import presets, settings
 from ..components import component_name, parts_of, short_name
 from ..data.descriptions import describe_data
 from ..data.locations import directory
-from ..errors import InputError, notify, quoted
+from ..errors import InputError, notify, plural, quoted
 from ..experiment import (
     Experiment,
     check_effects,
     from_toml,
     override,
-    read_toml,
     to_dict,
     unknown_name,
 )
 from ..optimizers import SGD
+from ..runs.index import read_toml
 
 
 def select_experiment(
@@ -147,13 +147,6 @@ def describe(exp: Experiment) -> str:
         f"{plural(exp.rounds, 'round')} of {plural(exp.epochs, 'epoch')}, {rate}"
         f"batch size {exp.batch_size}, seed {exp.seed}"
     )
-
-
-def plural(number: int, noun: str, nouns: str = "") -> str:
-    """Return a number with its noun, as in "1 round", "2 rounds" and "2 parties"."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number} {nouns or noun + 's'}"
 
 
 def describe_privacy(exp: Experiment) -> str:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, first_names
 from .base import Dataset, Reading
 from .cells import category, is_missing, is_number, parse_number
 from .columns import FEW_ROWS, RawTable, Rules, looks_like_identifier, read_column, rules_of
@@ -77,9 +77,8 @@ def _empty_cells(table: Table, name: str) -> list[Finding]:
 
 def _places(table: Table, rows: list[int]) -> str:
     """Return the lines of some rows."""
-    lines = ", ".join(str(table.lines[row]) for row in rows[:MAX_LINES])
-    more = f" and {len(rows) - MAX_LINES} more" if len(rows) > MAX_LINES else ""
-    return f"{table.path}, line {lines}{more}"
+    lines = [str(table.lines[row]) for row in rows]
+    return f"{table.path}, line {first_names(lines, MAX_LINES)}"
 
 
 def _column_problems(tables: list[RawTable], name: str, rules: Rules) -> list[Finding]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, displayed, notify
+from ..errors import InputError, displayed, first_names, notify
 from .base import Reading
 from .cells import (
     BOOLEANS,
@@ -272,22 +272,17 @@ def encode_cells(table: RawTable, encoding: Encoding) -> NDArray[np.float64]:
         if column.categories is not None:
             unknown = np.flatnonzero(x[:, k] == UNKNOWN)
             if len(unknown) > 0:
+                known = first_names(column.categories, MAX_LISTED)
                 notes.append(
                     f"column '{column.name}' in {len(unknown)} of {table.rows} rows, such as "
-                    f"'{_text(cells, int(unknown[0]))}' (it knows {listed(column.categories)})"
+                    f"'{_text(cells, int(unknown[0]))}' (it knows {known})"
                 )
     if notes:
         notify(
             f"moonfl: {table.location}: categories that the model does not know, and treats as "
-            f"none of those it knows: {listed(notes)}"
+            f"none of those it knows: {first_names(notes, MAX_LISTED)}"
         )
     return x
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first names and the number of the others."""
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return f"{', '.join(names[:MAX_LISTED])}{more}"
 
 
 def _check_numeric(table: RawTable, column: EncodedColumn) -> None:

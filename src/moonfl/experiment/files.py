@@ -1,7 +1,6 @@
 """Experiments to and from TOML, their hash, and trust in code that a file names."""
 
 import hashlib
-import tomllib
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from ..components import (
 )
 from ..errors import InputError
 from ..registry import find_loaded, origin, source_sha256
-from ..runs.index import read_file
+from ..runs.index import read_toml
 from ..server_optimizers import Average
 from ..settings import RENAMED
 from .experiment import Experiment
@@ -133,15 +132,6 @@ def from_toml(
         return from_dict(values)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file."""
-    content = read_file(path)
-    try:
-        return tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, excessive nesting
-        raise InputError(f"{path} is not TOML: {error}") from None
 
 
 def check_trust(path: Path, values: dict[str, Any], trust: Trust) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from ..data.base import Examples
 from ..data.images import Images
+from ..errors import first_names
 from ..task import FederatedData, Task
 from .refusals import RefusedError, sanitize
 
@@ -78,6 +79,5 @@ def describe_columns(ours: Sequence[str], theirs: Sequence[str], other: str = "t
 
 def list_columns(names: list[str]) -> str:
     """Return the names of columns, at most a few."""
-    shown = ", ".join(f"'{sanitize(name)}'" for name in names[:MAX_COLUMNS])
-    more = f" and {len(names) - MAX_COLUMNS} more" if len(names) > MAX_COLUMNS else ""
-    return f"the column{'s' if len(names) > 1 else ''} {shown}{more}"
+    quoted = [f"'{sanitize(name)}'" for name in names]
+    return f"the column{'s' if len(names) > 1 else ''} {first_names(quoted, MAX_COLUMNS)}"

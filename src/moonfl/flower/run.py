@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, Interrupted, RunError, notify
-from ..experiment import Experiment, from_toml, read_toml
+from ..experiment import Experiment, from_toml
 from ..runs.directory import holds_run
+from ..runs.index import read_toml
 from ..runs.result import Watch
 from .init import CONNECTION, DEPLOYMENT_FILE, check_path, write_connection
 from .protocol import parse_event

@@ -16,7 +16,8 @@ from ..data.npz import read_npz
 from ..data.tables import read_csv
 from ..data.targets import CLASSIFICATION
 from ..errors import InputError
-from ..experiment import HOLDOUT, Experiment, read_toml
+from ..experiment import HOLDOUT, Experiment
+from ..runs.index import read_toml
 from ..runs.site_states import SiteStates
 from ..settings import setting
 from ..task import FederatedData, build_task, hold_out, sample_groups

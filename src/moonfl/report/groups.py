@@ -301,6 +301,13 @@ def same_data(run: Run, other: Run) -> bool:
     return np.array_equal(counts, other_counts) and len(hashes) <= 1
 
 
+def small_scale_mark(groups: list[Group]) -> str:
+    """Return the mark of runs at small scale; empty if there are none."""
+    if not any(group.small for group in groups):
+        return ""
+    return SMALL_SCALE if all(group.small for group in groups) else f"some runs: {SMALL_SCALE}"
+
+
 def status_notes(groups: list[Group]) -> list[str]:
     """Return notes on groups that are unfinished, diverged, stopped early or lack sites."""
     unfinished, diverged, stopped, incomplete = [], [], [], []

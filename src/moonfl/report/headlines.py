@@ -4,6 +4,7 @@ No sentence claims more than the verdicts of conclusions.py. Sentences start wit
 own, so that labels, which may contain the name of a user's class, are shown as written.
 """
 
+from ..errors import first_names
 from ..measures import Measure
 from .comparisons import Comparison, compare_with_baseline
 from .conclusions import Conclusion, Verdict
@@ -55,9 +56,8 @@ def describe_verdicts(comparisons: list[Comparison]) -> str:
             if comparison.conclusion.verdict is verdict
         ]
         if named:
-            more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
             start = start.format(comparisons[0].baseline_name)
-            sentences.append(f"{start}: {', '.join(named[:MAX_NAMED])}{more}.")
+            sentences.append(f"{start}: {first_names(named, MAX_NAMED)}.")
     return " ".join(sentences)
 
 

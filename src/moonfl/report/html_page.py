@@ -3,7 +3,8 @@
 from html import escape
 from pathlib import Path
 
-from .groups import SMALL_SCALE, Group
+from ..errors import plural
+from .groups import Group, small_scale_mark
 from .rendering import Picture
 from .sections import Section
 from .tables import Table
@@ -50,13 +51,6 @@ def html_page(
     return "\n".join(lines) + "\n"
 
 
-def small_scale_mark(groups: list[Group]) -> str:
-    """Return the mark of runs at small scale; empty if there are none."""
-    if not any(group.small for group in groups):
-        return ""
-    return SMALL_SCALE if all(group.small for group in groups) else f"some runs: {SMALL_SCALE}"
-
-
 def capitalise(text: str) -> str:
     """Return a sentence with its first letter in upper case."""
     return text[0].upper() + text[1:]
@@ -66,14 +60,9 @@ def describe_runs(groups: list[Group]) -> str:
     """Return the numbers of groups, runs and seeds as a sentence."""
     counts = [len(group.runs) for group in groups]
     low, high = min(counts), max(counts)
-    seeds = f"{count(low, 'seed')} each" if low == high else f"{low} to {high} seeds each"
-    configurations = count(len(groups), "configuration")
-    return f"{configurations} of method and settings, {count(sum(counts), 'run')}, {seeds}."
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with a noun in singular or plural."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    seeds = f"{plural(low, 'seed')} each" if low == high else f"{low} to {high} seeds each"
+    configurations = plural(len(groups), "configuration")
+    return f"{configurations} of method and settings, {plural(sum(counts), 'run')}, {seeds}."
 
 
 def section_html(section: Section) -> str:

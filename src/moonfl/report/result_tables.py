@@ -22,7 +22,7 @@ from .formats import (
     value_format,
     with_unit,
 )
-from .groups import SMALL_SCALE, Group, baseline_name
+from .groups import Group, baseline_name, small_scale_mark
 from .statistics import (
     Reach,
     best_rounds,
@@ -452,8 +452,5 @@ def build_table(
 
 def mark_small(title: str, groups: list[Group]) -> str:
     """Return the title with a mark if runs are at small scale, so that no table lacks it."""
-    if not any(group.small for group in groups):
-        return title
-    if all(group.small for group in groups):
-        return f"{title} ({SMALL_SCALE})"
-    return f"{title} (some runs: {SMALL_SCALE})"
+    mark = small_scale_mark(groups)
+    return f"{title} ({mark})" if mark else title

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..measures import is_evaluated
-from ..runs.index import FINAL, PARTITION, ROUNDS, SETTINGS, check_run
+from ..runs.index import DIVERGED, FINAL, PARTITION, ROUNDS, SETTINGS, check_run
 from ..runs.schema import FinalRecord, PartitionRecord, RoundRecord
 from ..runs.stopping import absences, is_finished
 from ..settings import RENAMED
@@ -111,7 +111,7 @@ def load_runs(paths: list[Path]) -> tuple[list[Run], list[str]]:
     directories = find_runs(paths)
     if not directories:
         names = ", ".join(map(str, paths))
-        raise InputError(f"no run in {names}; a run is a folder that contains experiment.toml")
+        raise InputError(f"no run in {names}; a run is a folder that contains {SETTINGS}")
     runs: list[Run] = []
     notes: list[str] = []
     for path in directories:
@@ -135,7 +135,7 @@ def find_runs(paths: list[Path]) -> list[Path]:
             )
         for folder, subfolders, files in os.walk(path):
             subfolders.sort()
-            if "experiment.toml" in files:
+            if SETTINGS in files:
                 subfolders.clear()
                 directories.setdefault(Path(folder).resolve(), Path(folder))
     return list(directories.values())
@@ -169,7 +169,7 @@ def read_run(path: Path) -> Run:
         rounds=evaluated_rounds(read_rounds(path / ROUNDS), settings, str(path / ROUNDS)),
         partition=partition,
         final=final,
-        diverged=(path / "diverged.txt").exists(),
+        diverged=(path / DIVERGED).exists(),
     )
 
 

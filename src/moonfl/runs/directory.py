@@ -29,18 +29,28 @@ from ..errors import (
     InputError,
     RunExistsError,
 )
-from ..experiment import Experiment, Trust, code_hashes, from_toml, read_toml, to_toml
+from ..experiment import Experiment, Trust, code_hashes, from_toml, to_toml
 from ..kernels import in_use
 from ..task import Task
 from ..types import Params
 from . import checkpoint
 from .files import sync, write_atomically, writing
-from .index import BEST, CHECKPOINT, FINAL, PARTITION, ROUNDS, SETTINGS, first_round, read_file
+from .index import (
+    BEST,
+    CHECKPOINT,
+    DIVERGED,
+    FINAL,
+    PARTITION,
+    ROUNDS,
+    SETTINGS,
+    first_round,
+    read_file,
+    read_toml,
+)
 from .schema import PartitionRecord, RoundRecord, decode, encode
 from .stopping import is_finished
 from .tensor_files import save
 
-DIVERGED = "diverged.txt"  # why the run ended early, and would again
 TRACKERS_FILE = "trackers.json"  # the ids of the trackers' runs
 STAGED = ".new"  # files of a run that is about to replace another
 

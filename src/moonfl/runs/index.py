@@ -30,6 +30,7 @@ ROUNDS = "rounds.jsonl"
 CHECKPOINT = "checkpoint"
 FINAL = "final.json"
 BEST = "best.safetensors"
+DIVERGED = "diverged.txt"  # why the run ended early, and would again
 STATES = "states.jsonl"  # in the folder of checkpoints
 FORMAT = 3  # 1: tensor files whose header has three keys; 1 and 2: states are listed in the index
 FORMATS = (1, 2, 3)  # that can be read
@@ -115,10 +116,7 @@ def hash_file(path: Path, rounds: int) -> str:
 
 def _canonical_settings(path: Path, rounds: int) -> str:
     """Return what the first rounds of a run determine in its experiment.toml."""
-    try:
-        values = tomllib.loads(read_file(path).decode())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
+    values = read_toml(path)
     settled = {key: value for key, value in values.items() if key not in MACHINE_SETTINGS}
     for table in SOFTWARE:
         notes = settled.get(table)
@@ -152,6 +150,15 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file."""
+    content = read_file(path)
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, excessive nesting
+        raise InputError(f"{path} is not TOML: {error}") from None
 
 
 def read_start(path: Path, entry: LogEntry) -> bytes:

@@ -8,10 +8,10 @@ from ...data.base import Dataset
 from ...data.checks import ERROR, Finding, dataset_warnings, list_problems
 from ...data.datasets import load
 from ...data.locations import directory
-from ...errors import InputError, RunError, displayed, quoted
+from ...errors import InputError, RunError, displayed, plural, quoted
 from ...experiment import Experiment
 from ...task import make_partition, split
-from ..experiments import check_spaces, dataset_of, plural, select_experiment
+from ..experiments import check_spaces, dataset_of, select_experiment
 
 
 def check(args: argparse.Namespace) -> None:

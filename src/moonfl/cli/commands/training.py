@@ -19,10 +19,12 @@ from ...errors import (
     Interrupted,
     RunError,
     RunExistsError,
+    first_names,
     notify,
+    plural,
     quoted,
 )
-from ...experiment import Experiment, read_toml, user_code
+from ...experiment import Experiment, user_code
 from ...report.runs import Run
 from ...report.seed_summary import seeds_summary, summarise_seeds
 from ...runs.choices import implementation_choices
@@ -32,14 +34,14 @@ from ...runs.directory import (
     is_run_over_sites,
     read_experiment,
 )
-from ...runs.index import SETTINGS
+from ...runs.index import SETTINGS, read_toml
 from ...runs.progress import Progress
 from ...runs.recovery import Hints, recovery_hints
 from ...runs.result import Result, ignore
 from ...runs.summary import summarise_result
 from ...task import Task, make_task, read, with_derived_settings
 from ..directories import claim_directory
-from ..experiments import describe, plural, select_experiment
+from ..experiments import describe, select_experiment
 from ..signals import Terminated
 from .checking import check_hint
 
@@ -263,13 +265,10 @@ def check_holds_run(out: Path) -> None:
     """Refuse a folder that holds no run; list the runs in it."""
     if holds_run(out) or is_being_replaced(out):
         return
-    runs = [path.parent for path in sorted(out.glob(f"*/{SETTINGS}"))]
+    runs = [quoted(path.parent) for path in sorted(out.glob(f"*/{SETTINGS}"))]
     if runs:
-        more = f" and {len(runs) - MAX_RUNS} more" if len(runs) > MAX_RUNS else ""
-        listed = ", ".join(quoted(run) for run in runs[:MAX_RUNS])
-        raise InputError(
-            f"{out} holds no run itself, but contains some; pass one of {listed}{more}"
-        )
+        listed = first_names(runs, MAX_RUNS)
+        raise InputError(f"{out} holds no run itself, but contains some; pass one of {listed}")
 
 
 def check_data_present(exp: Experiment, out: Path, data_dir: str | None) -> None:
