@@ -100,7 +100,7 @@ def restored() -> Iterator[None]:
             random.setstate(python_state)
 
 
-def seed_generators(seed: int, purpose: Purpose, round: int = 0, party: int = 0) -> None:
+def seed_generators(seed: int, purpose: Purpose, round: int, party: int) -> None:
     """Seed the global generators of torch, numpy and Python for one stream.
 
     This takes a fraction of the time of `seeded`. It is for processes of our own, and inside of

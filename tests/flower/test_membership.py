@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from helpers.flower_deployment import (
 )
 from helpers.flower_grid import InProcessGrid, unpack
 from moonfl import Experiment, InputError, RunError
+from moonfl.cli import main
 from moonfl.flower import membership
 from moonfl.flower.init import init
 from moonfl.flower.protocol import pack
@@ -328,3 +329,11 @@ def test_secrets_may_be_separated_by_spaces(deployment: Deployment) -> None:
     path = deployment.folder / "app" / "pyproject.toml"
     path.write_text(re.sub("(?<=[0-9a-f]),(?=[0-9a-f])", " ,  ", path.read_text()))
     assert len(deployment.serve().rounds) == 3
+
+
+def test_every_rule_of_a_round_has_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["flower", "run", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for rule in fields(membership.RoundRules):
+        assert f"--{rule.name.replace('_', '-')} N {rule.metadata['doc']} (default" in text

@@ -136,6 +136,13 @@ def equal_methods(kind: str, seeds: int, tables: int, methods: int) -> Floats:
     return random.binomial(200, accuracy) / 200  # a test set of 200 samples
 
 
+@pytest.fixture
+def _without_seeds_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the number of seeds that a verdict would need, which takes most of the time."""
+    monkeypatch.setattr(conclusions, "seeds_needed", lambda *_: None)
+
+
+@pytest.mark.usefixtures("_without_seeds_needed")
 @pytest.mark.parametrize("kind", ["normal", "heavy tails", "skewed", "small test set"])
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_better_and_worse_are_each_wrong_in_at_most_2_5_percent(kind: str, seeds: int) -> None:
@@ -149,6 +156,7 @@ def test_better_and_worse_are_each_wrong_in_at_most_2_5_percent(kind: str, seeds
         assert rate > 0.001, "the simulation must reach the claims it counts"
 
 
+@pytest.mark.usefixtures("_without_seeds_needed")
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_a_table_of_equal_methods_has_a_wrong_verdict_in_at_most_5_percent(seeds: int) -> None:
     """The five methods are compared with the same runs of FedAvg, so their tests depend."""

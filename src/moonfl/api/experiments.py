@@ -155,10 +155,10 @@ def resume(
 @standard_settings()
 def start_run(
     experiment: Experiment,
-    out: str | Path | None = None,
+    out: str | Path | None,
     *,
     force: bool = False,
-    task: Task | None = None,
+    task: Task | None,
     options: Execution,
 ) -> Result:
     """Run an experiment like `run`, without recovery hints in errors."""

@@ -22,7 +22,7 @@ def infer_names(
     return names or infer_classes(labels, location)
 
 
-def infer_classes(labels: list[Array], location: str = "y") -> tuple[str, ...]:
+def infer_classes(labels: list[Array], location: str) -> tuple[str, ...]:
     """Return class names for labels: 0 to the largest integer, or the sorted strings.
 
     Return () for labels of another type, which `make_examples` refuses.

@@ -22,7 +22,7 @@ MAX_COLUMNS = 20  # classes or parties that are shown one by one
 MAX_NAME_LENGTH = 16  # characters of a party's name in a heat map
 
 
-def partition_table(counts: Counts, classes: tuple[str, ...], names: tuple[str, ...] = ()) -> str:
+def partition_table(counts: Counts, classes: tuple[str, ...], names: tuple[str, ...]) -> str:
     """Return the number of samples of each class at each party as text.
 
     `names` are the names of the parties, if they have any. Classes are the columns if there are at
@@ -35,7 +35,7 @@ def partition_table(counts: Counts, classes: tuple[str, ...], names: tuple[str, 
 
 
 def label_table(
-    counts: Counts, sizes: NDArray[np.int64], labels: tuple[str, ...], names: tuple[str, ...] = ()
+    counts: Counts, sizes: NDArray[np.int64], labels: tuple[str, ...], names: tuple[str, ...]
 ) -> str:
     """Return the number of samples that have each label at each party as text.
 

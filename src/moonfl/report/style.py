@@ -81,7 +81,7 @@ def figure_style(name: str = "figure") -> Iterator[None]:
         yield
 
 
-def new_figure(title: str, subtitle: str, height: float = 3.4) -> tuple["Figure", "Axes"]:
+def new_figure(title: str, subtitle: str, height: float) -> tuple["Figure", "Axes"]:
     """Return an empty figure of the page's width with a title, and its axes."""
     from matplotlib.figure import Figure
 

@@ -39,7 +39,7 @@ def check_dataset(options: Options) -> None:
         raise unknown("dataset of the paper", options.dataset, DATASETS)
 
 
-def selected_datasets(name: str, options: Options, required: bool = True) -> list[str]:
+def selected_datasets(name: str, options: Options, required: bool) -> list[str]:
     """Return the requested datasets of a target.
 
     At small scale every dataset is replaced by digits, so one is enough. A dataset that the

@@ -1,6 +1,6 @@
 """`moonfl reproduce`: run the missing experiments of a target and write its tables and figures."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,8 +49,8 @@ class Job:
         return TARGETS[self.name]
 
 
-def reproduce(name: str | None, options: Options, output: Callable[[str], None] = print) -> None:
-    """Write the tables of a target, or of "all" targets, and pass each to `output`."""
+def reproduce(name: str | None, options: Options) -> None:
+    """Write and print the tables of a target, or of "all" targets."""
     check_dataset(options)
     names = target_names(name)
     try:
@@ -65,7 +65,7 @@ def reproduce(name: str | None, options: Options, output: Callable[[str], None] 
         for table in job_tables(job, options, datasets):
             write_atomically(options.out / f"{table.name}.md", markdown(table))
             write_atomically(options.out / f"{table.name}.csv", csv_text(table))
-            output(plain_text(table) + "\n")
+            print(plain_text(table) + "\n")
 
 
 def target_names(name: str | None) -> list[str]:

@@ -12,7 +12,7 @@ from . import checkpoint
 from .analysis import analyse
 from .files import Log, write_atomically
 from .index import BEST, CHECKPOINT, FINAL, PARTITION, ROUNDS, SETTINGS, hash_file
-from .result import Result, Watch, ignore
+from .result import Result, Watch
 from .schema import PrivacyRecord, RoundRecord, encode
 from .states import States
 from .stopping import selected_round
@@ -27,10 +27,10 @@ class Recorder:
         exp: Experiment,
         task: Task,
         *,
-        watch: Watch = ignore,
-        before_analysis: Watch = ignore,
-        directory: Path | None = None,
-        states: States | None = None,
+        watch: Watch,
+        before_analysis: Watch,
+        directory: Path | None,
+        states: States,
         records: list[RoundRecord] | None = None,
         selected_models: dict[str, Params] | None = None,
     ) -> None:
@@ -44,7 +44,7 @@ class Recorder:
         self.watch = watch
         self.before_analysis = before_analysis
         self.directory = directory
-        self.states = states or States()
+        self.states = states
         self.records = records or []
         self.selected_models = selected_models
         self.hashes: dict[str, str] = {}  # of the files that this recorder has written or found

@@ -1,6 +1,6 @@
 """`moonfl sweep`: run all settings of a grid, or trials, and select one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,12 +44,7 @@ class Options:
     json: bool = False
 
 
-def sweep(
-    words: list[str],
-    make: MakeExperiment,
-    options: Options,
-    output: Callable[[str], None] = print,
-) -> None:
+def sweep(words: list[str], make: MakeExperiment, options: Options) -> None:
     """Complete the runs of a sweep, write table and figure, and print the selected setting."""
     common, axes = read_space(words)
     check_trackers(options.track)
@@ -64,7 +59,7 @@ def sweep(
 
         with locked(options.out):  # a second sweep would take its trials for those of a killed one
             outcomes = run_trials(common, axes, make, options)
-    report(outcomes, axes, options, output)
+    report(outcomes, axes, options)
 
 
 def with_validation(make: MakeExperiment, select: Select) -> MakeExperiment:
@@ -125,9 +120,7 @@ def run_grid(
     return outcomes
 
 
-def report(
-    outcomes: list[Outcome], axes: list[Axis], options: Options, output: Callable[[str], None]
-) -> None:
+def report(outcomes: list[Outcome], axes: list[Axis], options: Options) -> None:
     """Write table and figure, and print the table and the selected setting."""
     selected = best(outcomes)
     table = score_table(outcomes, selected, options.select)
@@ -136,8 +129,8 @@ def report(
         picture = draw(axes, outcomes, selected, options.select)
     paths = write_results(table, picture, options.out)
     if options.json:
-        output(as_json(outcomes, selected, options.select))
+        print(as_json(outcomes, selected, options.select))
         return
-    output(plain_text(replace(table, note="")))
-    output(summarise(outcomes, selected, options.select))
-    output(f"written: {', '.join(map(str, paths))}; `moonfl report {options.out}` shows the runs")
+    print(plain_text(replace(table, note="")))
+    print(summarise(outcomes, selected, options.select))
+    print(f"written: {', '.join(map(str, paths))}; `moonfl report {options.out}` shows the runs")
