@@ -19,7 +19,7 @@ from helpers.interruption import StopError, results_of, stop_after
 from helpers.problems import AS_STORED, gaussians
 from moonfl.data.base import Dataset, Examples
 from moonfl.experiment import Experiment
-from moonfl.metrics import Tally, score, tally, total
+from moonfl.objectives.classification import Classification, Tally
 from moonfl.runs.rounds import round_record
 from moonfl.runs.schema import RoundRecord
 from moonfl.runs.stopping import is_finished, selected_round
@@ -28,6 +28,7 @@ from moonfl.runs.tensor_files import load
 from moonfl.task import make_task
 
 CLASSES = 4
+CLASSIFICATION = Classification()
 SAMPLES = st.lists(
     st.tuples(*(st.integers(0, CLASSES - 1),) * 2, st.integers(0, 2)), min_size=1, max_size=30
 )
@@ -36,15 +37,17 @@ SAMPLES = st.lists(
 def tally_of(samples: list[tuple[int, int, int]]) -> Tally:
     """Return the tally of samples (class, predicted class, party) whose loss is the class."""
     y, predicted, party = torch.tensor(samples).T
-    return tally(torch.nn.functional.one_hot(predicted, CLASSES), y, float(y.sum()), party)
+    return CLASSIFICATION.tally(
+        torch.nn.functional.one_hot(predicted, CLASSES), y, float(y.sum()), party
+    )
 
 
 @given(SAMPLES, st.lists(st.integers(0, 30), max_size=4))
 def test_scores_equal_scikit_learn_for_any_chunks(samples: list, cuts: list[int]) -> None:
     edges = sorted({0, *(cut for cut in cuts if cut < len(samples)), len(samples)})
     chunks = [tally_of(samples[a:b]) for a, b in itertools.pairwise(edges)]
-    assert total(chunks) == tally_of(samples)
-    scores = score(total(chunks))
+    assert CLASSIFICATION.total(chunks) == tally_of(samples)
+    scores = CLASSIFICATION.score(CLASSIFICATION.total(chunks))
     y, predicted, party = np.array(samples).T
     with warnings.catch_warnings():  # about classes that are predicted and do not occur
         warnings.simplefilter("ignore")
@@ -59,7 +62,7 @@ def test_scores_equal_scikit_learn_for_any_chunks(samples: list, cuts: list[int]
 
 def test_several_models_have_the_mean_of_each_score() -> None:
     one, other = (
-        score(tally_of(samples), tally_of([(0, k, 0)]))
+        CLASSIFICATION.score(tally_of(samples), tally_of([(0, k, 0)]))
         for k, samples in enumerate(([(0, 0, 0)], [(1, 2, 0)]))
     )
     record = round_record(0, [], {"party0": one, "party1": other}, seconds=1.0, lr=0.1)

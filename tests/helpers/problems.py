@@ -22,8 +22,8 @@ from moonfl.data.base import Examples
 from moonfl.engines.embedded import Embedded
 from moonfl.experiment import Experiment, override
 from moonfl.federation import run
-from moonfl.metrics import Tally
 from moonfl.models.base import Model
+from moonfl.objectives.classification import Tally
 from moonfl.presets import PRESETS
 from moonfl.runs.schema import RoundRecord
 from moonfl.task import Task

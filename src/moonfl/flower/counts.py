@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from ..data.targets import CLASSIFICATION, MULTILABEL, REGRESSION
-from ..metrics import Counts, Tally
+from ..metrics import Counts
+from ..objectives.classification import Tally
 from ..objectives.multilabel import CODES, LabelCounts
 from ..objectives.regression import FRACTION, Errors
 from .refusals import NotFiniteError, RefusedError, sanitize
@@ -24,7 +25,7 @@ PER_CLASS = ("actual", "predicted", "hits")
 
 
 class ClassCounts(msgspec.Struct, kw_only=True, frozen=True):
-    """What a party counted for a classifier, see metrics.Tally."""
+    """What a party counted for a classifier, see objectives.classification.Tally."""
 
     loss: float  # summed over the samples
     actual: list[int]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..measures import MEAN_AVERAGE_PRECISION, Measure
-from ..metrics import Score
+from ..metrics import Score, by_owner
 from .base import Objective
 
 RESOLUTION = 64  # steps per unit of a logit
@@ -59,12 +59,6 @@ class MultiLabel(Objective[LabelCounts]):
         actual = y.cpu().numpy() > 0.5
         predicted = logits.cpu().numpy() > 0
         keys = histogram_keys(logits, actual)
-        parties = {}
-        if party is not None:
-            owners = party.cpu().numpy()
-            for i in np.unique(owners):
-                rows = owners == i
-                parties[int(i)] = (count_keys(keys[rows]), int(rows.sum()))
         return LabelCounts(
             loss=loss,
             samples=len(actual),
@@ -72,7 +66,7 @@ class MultiLabel(Objective[LabelCounts]):
             predicted=predicted.sum(axis=0).tolist(),
             hits=(actual & predicted).sum(axis=0).tolist(),
             histogram=count_keys(keys),
-            parties=parties,
+            parties=by_owner(party, lambda rows: count_keys(keys[rows])),
         )
 
     def total(self, parts: Sequence[LabelCounts]) -> LabelCounts:

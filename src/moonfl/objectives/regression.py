@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..data.moments import Moments, mean_and_std
 from ..measures import RMSE, Measure
-from ..metrics import Score
+from ..metrics import Score, by_owner
 from ..models.base import TARGET_STATISTICS
 from ..types import Params
 from .base import Objective
@@ -71,19 +71,13 @@ class Regression(Objective[Errors]):
         if not (squared_errors < LARGEST).all():
             loss = math.nan  # training has diverged, and NaN has no integer
             squared_errors = np.zeros_like(squared_errors)
-        parties = {}
-        if party is not None:
-            owners = party.cpu().numpy()
-            for i in np.unique(owners):
-                rows = owners == i
-                parties[int(i)] = (exact_sums(squared_errors[rows]), int(rows.sum()))
         return Errors(
             loss=loss,
             samples=len(targets),
             y=exact_sums(targets),
             y_squared=exact_sums(targets, power=2),
             squared_errors=exact_sums(squared_errors),
-            parties=parties,
+            parties=by_owner(party, lambda rows: exact_sums(squared_errors[rows])),
         )
 
     def total(self, parts: Sequence[Errors]) -> Errors:
