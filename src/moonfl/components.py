@@ -156,8 +156,8 @@ def with_name(kind: str, table: Table, name: str) -> Table:
     parts = part_tables(kind, {"name": name})
     if len(parts) == 1:
         return {"name": name, **before.get(name, {})}
-    kept = {part_key(part): before[part] for part in parts if part in before}
-    return {"name": name, **kept}
+    common = {part_key(part): before[part] for part in parts if part in before}
+    return {"name": name, **common}
 
 
 def setting_paths(kind: str, table: Table) -> dict[str, list[Path]]:

@@ -392,12 +392,12 @@ def matching_buffer(a: Params, buffer: Tensor, other: Params) -> Tensor | None:
     if type(other) is not dict:
         return None
     selected = {k: other[k] for k in a}
-    found = flat_buffer(selected)
-    if found is None or found.shape != buffer.shape or found.dtype is not buffer.dtype:
+    flat = flat_buffer(selected)
+    if flat is None or flat.shape != buffer.shape or flat.dtype is not buffer.dtype:
         return None
     if any(selected[k].shape != v.shape for k, v in a.items()):
         return None
-    return found
+    return flat
 
 
 def zero_buffer(a: Params) -> Tensor:

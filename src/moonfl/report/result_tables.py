@@ -176,6 +176,13 @@ def total_bytes(row: Row) -> float | None:
     return None if total is None else total.mean
 
 
+R2 = ResultColumn("R2", lambda row: final_metric(row.group, "r2"), "{:.3f}".format, optional=True)
+MACRO_F1 = ResultColumn(
+    "macro-F1, %", lambda row: final_metric(row.group, "macro_f1"), percent, optional=True
+)
+EPSILON = ResultColumn("epsilon", epsilon, significant_digits, optional=True)
+
+
 def accuracy_columns(measure: Measure) -> tuple[ResultColumn, ...]:
     """Return the columns of the table of final and best values."""
     shown = value_format(measure)
@@ -183,12 +190,8 @@ def accuracy_columns(measure: Measure) -> tuple[ResultColumn, ...]:
     return (
         ResultColumn("method", label),
         ResultColumn(f"final {measure.with_unit}", lambda row: final_score(row.group), shown),
-        ResultColumn(
-            "R2", lambda row: final_metric(row.group, "r2"), "{:.3f}".format, optional=True
-        ),
-        ResultColumn(
-            "macro-F1, %", lambda row: final_metric(row.group, "macro_f1"), percent, optional=True
-        ),
+        R2,
+        MACRO_F1,
         ResultColumn(
             "balanced accuracy, %",
             lambda row: final_metric(row.group, "balanced_accuracy"),
@@ -204,7 +207,7 @@ def accuracy_columns(measure: Measure) -> tuple[ResultColumn, ...]:
             lambda row: tuple(number for _, number in best_rounds(row.group)),
             integer,
         ),
-        ResultColumn("epsilon", epsilon, significant_digits, optional=True),
+        EPSILON,
         ResultColumn("seeds", seeds, integer),
         ResultColumn("rounds", rounds, integer),
         ResultColumn("incomplete rounds, by seed", incomplete_rounds, str, optional=True),
@@ -286,18 +289,14 @@ def overview_columns(measure: Measure) -> tuple[ResultColumn, ...]:
         ResultColumn("method", label),
         ResultColumn("seeds", seeds, integer),
         ResultColumn("rounds", rounds, integer),
-        ResultColumn("epsilon", epsilon, significant_digits, optional=True),
+        EPSILON,
         ResultColumn(
             "final, %" if measure.is_share else f"final {measure.name}",
             lambda row: final_score(row.group),
             shown,
         ),
-        ResultColumn(
-            "R2", lambda row: final_metric(row.group, "r2"), "{:.3f}".format, optional=True
-        ),
-        ResultColumn(
-            "macro-F1, %", lambda row: final_metric(row.group, "macro_f1"), percent, optional=True
-        ),
+        R2,
+        MACRO_F1,
         ResultColumn(
             "balanced, %",
             lambda row: final_metric(row.group, "balanced_accuracy"),
