@@ -179,8 +179,12 @@ def _opened(source: EncodedImage) -> Iterator["ImageFile.ImageFile"]:
     try:
         # Opened by its name, a TIFF file is mapped into memory with height and width of the upright
         # image, which scrambles its pixels.
-        file = open(source, "rb") if isinstance(source, Path) else io.BytesIO(source.read_bytes())
-        with file, Image.open(file, formats=FORMATS) as image:
+        with (
+            (
+                open(source, "rb") if isinstance(source, Path) else io.BytesIO(source.read_bytes())
+            ) as file,
+            Image.open(file, formats=FORMATS) as image,
+        ):
             _check_pixels(source, image)
             yield image
     except InputError:
