@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import numpy as np
 import torch
@@ -177,14 +177,7 @@ def _opened(source: EncodedImage) -> Iterator["ImageFile.ImageFile"]:
     if isinstance(source, Path):
         check_file(source)
     try:
-        # Opened by its name, a TIFF file is mapped into memory with height and width of the upright
-        # image, which scrambles its pixels.
-        with (
-            (
-                open(source, "rb") if isinstance(source, Path) else io.BytesIO(source.read_bytes())
-            ) as file,
-            Image.open(file, formats=FORMATS) as image,
-        ):
+        with _content(source) as file, Image.open(file, formats=FORMATS) as image:
             _check_pixels(source, image)
             yield image
     except InputError:
@@ -196,6 +189,15 @@ def _opened(source: EncodedImage) -> Iterator["ImageFile.ImageFile"]:
         ) from None
     except Exception as error:  # a damaged image raises nearly anything
         raise InputError(f"{source} is not a readable image: {first_line(error)}") from None
+
+
+def _content(source: EncodedImage) -> BinaryIO:
+    """Open the content of an image.
+
+    Pillow must not open a TIFF file by its name: it maps the pixels into memory with the height and
+    width of the upright image, which scrambles them.
+    """
+    return open(source, "rb") if isinstance(source, Path) else io.BytesIO(source.read_bytes())
 
 
 def _check_pixels(source: EncodedImage, image: "ImageFile.ImageFile") -> None:
