@@ -60,6 +60,23 @@ def test_problems_of_tables(
     assert found == status, out
 
 
+def test_a_run_warns_of_names_that_are_missing_values_or_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sites = ["North", "north", "NA"]
+    lines = [f"{k * k},{sites[k % 3]},{['0', '1', 'NA'][k // 3 % 3]}" for k in range(90)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["a,site,label", *lines, ""]))
+    keys = ["column=site", "rounds=1", "epochs=1", "out_dim=8"]
+    assert check(capsys, path, *keys)[0] == 0
+    words = ["run", "dataset=csv", f"data_dir={path}", *keys, "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    err = capsys.readouterr().err
+    assert "the label has 'NA' in 30 training samples, and it is used as a name" in err
+    assert "column 'site' has 'NA' in 30 training samples" in err
+    assert "'North', 'north', which differ only in case, whitespace or a decimal point; they" in err
+
+
 def test_codes_in_several_spellings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     codes = ["1", "1.0", "01", "2"]
     lines = [f"{codes[k % 4]},{k},{'xy'[k % 2]}" for k in range(40)]

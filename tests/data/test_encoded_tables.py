@@ -149,7 +149,7 @@ def test_defaults_do_not_change_fingerprints() -> None:
         (["impute=mean", "ignore=patient"], "column 'sex' is 'MALE', not .*add encode=onehot"),
         (["ignore=patient", "encode=onehot"], "column 'age' is empty; add impute=mean"),
         (["shift=noise", "impute=mean", "encode=onehot", "ignore=patient"], "shift=noise requires"),
-        (["ignore=patient"], "column 'sex' is 'MALE'.*add encode=onehot if the column has"),
+        (["ignore=patient,age,sex,crp,smoker"], "'blood' is .*add encode=onehot if the column has"),
         (["ignore=patient,sex,smoker,blood"], "line 5: column 'age' is empty; .*add impute=mean"),
     ],
 )

@@ -203,6 +203,17 @@ def test_types_of_columns(tmp_path: Path) -> None:
     assert read_hub(tmp_path / "n", few).classes == ("0", "1", "2")
 
 
+def test_nan_is_a_missing_value(tmp_path: Path) -> None:
+    values = [float(k % 2) for k in range(30)]
+    values[3] = float("nan")
+    folder = save(number_split(label=values), tmp_path / "labels")
+    with pytest.raises(InputError, match="row 3: the cell of column 'label' is empty"):
+        read_hub(folder, Reading(ignore=("site",)))
+    folder = save(number_split(site=values), tmp_path / "sites")
+    with pytest.raises(InputError, match="row 3: the cell of column 'site' is empty"):
+        read_hub(folder, Reading(column="site"))
+
+
 def test_a_folder_named_like_a_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`datasets` would take the name for one of its builders."""
     save(number_split(), tmp_path / "csv")

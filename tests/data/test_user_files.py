@@ -58,6 +58,34 @@ def test_other_delimiters_and_a_byte_order_mark(delimiter: str, tmp_path: Path) 
     )
 
 
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ('"age, years";"height, cm";label', ("age, years", "height, cm")),
+        ('"a ""x"", y";"b, c";label', ('a "x", y', "b, c")),
+        ('"a, b, c";d;label', ("a, b, c", "d")),
+    ],
+)
+def test_delimiters_in_quoted_names(header: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    assert read_csv(write(tmp_path / "t.csv", f"{header}\n1;2;a\n"), Reading()).features == names
+
+
+def test_a_quoted_name_on_two_lines_is_refused_as_such(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", '"a, b\nc, d";e;label\n1;2;x\n')
+    with pytest.raises(InputError, match="'a, b\\\\nc, d': names must be printable"):
+        read_csv(path, Reading())
+
+
+def test_booleans_are_numbers_with_and_without_encoding(tmp_path: Path) -> None:
+    lines = [f"{k},{k % 2 == 0},{k % 3 == 0},{'xy'[k % 2]}" for k in range(6)]
+    path = write(tmp_path / "t.csv", "\n".join(["a,smoker,ill,label", *lines, ""]))
+    plain = read_csv(path, Reading())
+    assert plain.train.x[:2].tolist() == [[0, 1, 1], [1, 0, 0]]
+    assert torch.equal(read_csv(path, Reading(encode="onehot")).train.x, plain.train.x)
+    labels = read_csv(path, Reading(label="smoker,ill", task="multilabel", ignore=("label",)))
+    assert labels.train.y[:2].tolist() == [[1, 1], [0, 0]]
+
+
 def test_a_folder_with_train_and_test_tables(tmp_path: Path) -> None:
     write(tmp_path / "train.csv", TABLE)
     write(tmp_path / "test.csv", "outcome,sex,age,site\nill,1,50,A\n")
@@ -89,6 +117,13 @@ DAMAGED_TABLES = [
     (
         "age,label\n1,a\n1e300,b\n",
         "line 3: column 'age' is '1e300', not a number that a float can hold",
+    ),
+    ("age,label\n2020-01-31,a\n", "line 2: column 'age' is '2020-01-31', a date; replace it by"),
+    ('age,label\n"36,6",a\n', "line 2: column 'age' is '36,6', with a decimal comma; write a"),
+    ("age,label\nTrue,a\n2,b\n", "line 2: column 'age' is 'True', .* but other rows have numbers"),
+    (
+        "age,label\n1,a\nIV,b\n",
+        "line 3: column 'age' is 'IV'.*, or if all .* add encode=onehot categorical=age",
     ),
     ("age,label\n1,a\n2,\n", "line 3: the cell of column 'label' is empty; fill it in"),
     ("age,label\n1,1\n2,1.0\n3,2\n", "column 'label' has 1 and 1.0, one number in two spellings"),

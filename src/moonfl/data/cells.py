@@ -57,6 +57,13 @@ def is_missing(text: str) -> bool:
     return text.strip().lower() in MISSING
 
 
+def is_missing_value(value: object) -> bool:
+    """Return True for a missing value of an array or data frame: None, NaN, or pandas.NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
 def is_date(text: str) -> bool:
     """Return True if a cell is a date, possibly with a time."""
     return DATE.fullmatch(text.strip()) is not None

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError, first_names
-from .base import Dataset, Reading
+from .base import Array, Dataset, Reading
 from .cells import category, is_missing, is_number, parse_number
 from .columns import FEW_ROWS, RawTable, Rules, looks_like_identifier, read_column, rules_of
 from .folder import find_images
@@ -68,10 +68,6 @@ def _empty_cells(table: Table, name: str) -> list[Finding]:
     if rows:
         text = f"column '{name}' is empty; fill it in, or remove the row"
         return [Finding(ERROR, f"{_places(table, rows)}: {text}")]
-    rows = [row for row, text in enumerate(cells) if is_missing(text)]
-    if rows:
-        text = f"column '{name}' is '{cells[rows[0]]}', which is used as a name; correct it?"
-        return [Finding(WARNING, f"{_places(table, rows)}: {text}")]
     return []
 
 
@@ -165,11 +161,14 @@ def image_problems(folder: Path) -> list[Finding]:
     return findings
 
 
-def dataset_warnings(data: Dataset, party_sizes: dict[str, int]) -> list[Finding]:
+def dataset_warnings(data: Dataset, reading: Reading, party_sizes: dict[str, int]) -> list[Finding]:
     """Return what is suspicious about data that can be read. This is cheap."""
     findings = similar_names("there are the classes", data.classes, "correct the labels")
     if data.train.y.dim() == 1 and not data.train.y.is_floating_point():
         findings += _class_warnings(data)
+    for column in (reading.column, reading.holdout_by):
+        if column in data.columns:
+            findings += _group_warnings(column, data.columns[column])
     findings += _row_numbers(data)
     for name, size in party_sizes.items():
         if size < FEW_SAMPLES:
@@ -193,10 +192,30 @@ def _row_numbers(data: Dataset) -> list[Finding]:
     return findings
 
 
+def _group_warnings(column: str, values: Array) -> list[Finding]:
+    """Return warnings about the names of parties or groups."""
+    names, counts = np.unique(values.astype(np.str_), return_counts=True)
+    place = f"column '{column}'"
+    findings = similar_names(f"{place} has", names.tolist(), "they are different parties or groups")
+    for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+        findings += _missing_name(place, name, count)
+    return findings
+
+
+def _missing_name(place: str, name: str, samples: int) -> list[Finding]:
+    """Return a warning about a name that usually stands for a missing value."""
+    if not is_missing(name):
+        return []
+    text = f"{place} has '{name}' in {samples} training samples, and it is used as a name; if it "
+    return [Finding(WARNING, f"{text}stands for a missing value, remove these samples")]
+
+
 def _class_warnings(data: Dataset) -> list[Finding]:
-    """Return warnings about classes without samples."""
+    """Return warnings about classes without samples, or for samples without a label."""
     findings = []
     train = np.bincount(data.train.y.cpu().numpy(), minlength=len(data.classes))
+    for name, count in zip(data.classes, train.tolist(), strict=True):
+        findings += _missing_name("the label", name, count)
     if (train > 0).sum() == 1:
         only = data.classes[int(train.argmax())]
         text = f"all training samples have the class '{only}'; a classifier needs two classes"

@@ -17,10 +17,11 @@ from .cells import (
     has_decimal_comma,
     is_date,
     is_missing,
+    is_missing_value,
     is_number,
     parse_number,
 )
-from .encoding import UNKNOWN, Column, EncodedColumn, Encoding
+from .encoding import UNKNOWN, Column, Encoding
 
 MAX_LISTED = 5  # columns or categories that a note lists
 FEW_VALUES = 20  # so many distinct values are categories, however few rows there are
@@ -87,7 +88,7 @@ def read_column(tables: Sequence[RawTable], name: str, rules: Rules) -> Column:
     if name not in rules.categorical:
         if all(_is_numeric(table.cells[name]) for table in tables):
             return Column(name)
-        _check_text(tables, name)
+        _check_text(tables, name, rules)
     if rules.encode == "refuse":
         raise _no_categories(tables, name)
     counts = _count_categories(tables, name)
@@ -131,7 +132,7 @@ def _is_numeric(cells: Cells) -> bool:
     return all(map(is_number, present))
 
 
-def _check_text(tables: Sequence[RawTable], name: str) -> None:
+def _check_text(tables: Sequence[RawTable], name: str, rules: Rules) -> None:
     """Raise an InputError if a column has dates, decimal commas, or both numbers and text."""
     advice = f"or {tables[0].omit(name)}"
     for table in tables:
@@ -153,10 +154,11 @@ def _check_text(tables: Sequence[RawTable], name: str) -> None:
     other = _first_cell(tables, name, lambda cell: not is_number(cell))
     if number is not None and other is not None:
         place, cell = other
+        option = "" if rules.encode == "onehot" else "encode=onehot "
         raise InputError(
             f"{place}: column '{name}' is '{displayed(cell)}', {cell_problem(cell)}, but other "
             f"rows have numbers such as {number[1]}; correct it, or if all of them are codes add "
-            f"categorical={name}, {advice}"
+            f"{option}categorical={name}, {advice}"
         )
 
 
@@ -186,9 +188,8 @@ def _no_categories(tables: Sequence[RawTable], name: str) -> InputError:
     cell = _first_cell(tables, name, lambda cell: True)
     place, text = cell or (tables[0].place(0), "")
     return InputError(
-        f"{place}: column '{name}' is '{displayed(text)}', {cell_problem(text)}; if the column has "
-        "categories, add encode=onehot, "
-        f"otherwise correct it, or {tables[0].omit(name)}"
+        f"{place}: column '{name}' is '{displayed(text)}', {cell_problem(text)}; add encode=onehot "
+        f"if the column has categories, otherwise correct it, or {tables[0].omit(name)}"
     )
 
 
@@ -267,7 +268,7 @@ def encode_cells(table: RawTable, encoding: Encoding) -> NDArray[np.float64]:
         if encoding.impute == "refuse":
             _check_complete([table], column.name)
         if column.categories is None:
-            _check_numeric(table, column)
+            check_numeric(table, column.name, "the model was trained on numbers")
         x[:, k] = store(cells, column.categories)
         if column.categories is not None:
             unknown = np.flatnonzero(x[:, k] == UNKNOWN)
@@ -285,16 +286,14 @@ def encode_cells(table: RawTable, encoding: Encoding) -> NDArray[np.float64]:
     return x
 
 
-def _check_numeric(table: RawTable, column: EncodedColumn) -> None:
-    """Raise an InputError for the first cell that is not a number."""
-    cells = table.cells[column.name]
-    if _is_numeric(cells):
+def check_numeric(table: RawTable, name: str, reason: str) -> None:
+    """Raise an InputError for the first cell that is not a number; `reason` is why it must be."""
+    if _is_numeric(table.cells[name]):
         return
-    cell = _first_cell([table], column.name, lambda cell: not is_number(cell))
+    cell = _first_cell([table], name, lambda cell: not is_number(cell))
     place, text = cell or (table.place(0), "")
     raise InputError(
-        f"{place}: column '{column.name}' is '{displayed(text)}', {cell_problem(text)}; the model "
-        "was trained on numbers"
+        f"{place}: column '{name}' is '{displayed(text)}', {cell_problem(text)}; {reason}"
     )
 
 
@@ -343,7 +342,7 @@ def _frame_cells(series: Any, location: str) -> Cells:
 
 def _cell_text(value: object, location: str) -> str:
     """Return a value of a data frame as the cell of a table."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+    if is_missing_value(value):
         return ""
     if isinstance(value, str):
         return value
@@ -351,8 +350,6 @@ def _cell_text(value: object, location: str) -> str:
         return str(bool(value))
     if isinstance(value, int | float | np.integer | np.floating):
         number = float(value)
-        if number != number:
-            return ""
         return str(int(number)) if number.is_integer() else repr(number)
     raise _unknown_value(value, location)
 

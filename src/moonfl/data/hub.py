@@ -85,7 +85,7 @@ def read_hub(path: Path, reading: Reading) -> Dataset:
     tables = []
     for name in (train, *tests):
         _check_split(path / name, splits[name], roles)
-        tables.append(_text_table(library, path / name, splits[name], roles, reading.task))
+        tables.append(_text_table(library, path / name, splits[name], roles))
     if roles.image is None:
         return dataset_of_tables(tables, reading)
     if rules_of(reading).encodes or reading.categorical:
@@ -373,10 +373,9 @@ def _arrow_table(table: Path, split: Any, names: list[str]) -> Any:
         return content
 
 
-def _text_table(library: Any, path: Path, split: Any, roles: Roles, task: str) -> Table:
+def _text_table(library: Any, path: Path, split: Any, roles: Roles) -> Table:
     """Return the labels, the groups and the features of a split as text."""
     wanted = [*roles.labels, *roles.groups]
-    numeric = roles.features if task == CLASSIFICATION else [*roles.features, *roles.labels]
     if roles.image is None:
         wanted += roles.features
     names = [name for name in dict.fromkeys(wanted) if name in split.features]
@@ -388,7 +387,7 @@ def _text_table(library: Any, path: Path, split: Any, roles: Roles, task: str) -
         values = content.column(name).to_pylist()
         if isinstance(split.features[name], library.ClassLabel):
             values = _class_texts(path, name, values, split.features[name].names)
-        columns.append([_text(value, name in numeric) for value in values])
+        columns.append([_text(value) for value in values])
     header = {name: k for k, name in enumerate(names)}
     rows = [list(row) for row in zip(*columns, strict=True)]
     return Table(path=path, header=header, rows=rows, lines=range(len(rows)), unit="row")
@@ -409,13 +408,10 @@ def _class_texts(
     return texts
 
 
-def _text(value: object, is_numeric: bool) -> str:
-    """Return a cell as text; a missing one is empty, and True as a number is 1."""
-    if value is None:
-        return ""
-    if isinstance(value, bool) and is_numeric:
-        return str(int(value))
-    return str(value)
+def _text(value: object) -> str:
+    """Return a cell as text; a missing one, which may be NaN, is empty."""
+    is_nan = value != value
+    return "" if value is None or is_nan else str(value)
 
 
 def _encoded_images(table: Path, split: Any, column: str) -> list[EncodedImage]:

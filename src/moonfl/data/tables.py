@@ -6,6 +6,7 @@ are encoded (encoding.py).
 
 import csv
 import itertools
+import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -19,8 +20,16 @@ from ..errors import InputError, unknown
 from .arrays import check_classification, regression_target
 from .augment import AS_STORED
 from .base import Columns, Dataset, Examples, Reading
-from .cells import cell_problem, is_missing, is_number, parse_number
-from .columns import Cells, RawTable, read_columns, rules_of
+from .cells import is_number
+from .columns import (
+    Cells,
+    RawTable,
+    check_numeric,
+    first_missing,
+    read_columns,
+    rules_of,
+    store,
+)
 from .encoding import Column
 from .locations import check_file
 from .targets import CLASSIFICATION, make_targets
@@ -28,6 +37,7 @@ from .targets import CLASSIFICATION, make_targets
 MAX_LINE = 2**26  # characters; a longer line is not one of a table
 MAX_CLASSES = 1000  # more distinct labels than this are measurements
 DELIMITERS = ",;\t"
+QUOTED = re.compile(r'"[^"]*"')
 
 
 class Table(NamedTuple):
@@ -100,9 +110,9 @@ def _read_rows(
 ) -> tuple[tuple[Column, ...] | None, list[NDArray[np.float64]]]:
     """Return the feature columns, if rows are to be encoded, and the rows of each table."""
     rules = rules_of(reading)
-    if rules.encodes:
-        return read_columns([table.features(features) for table in tables], features, rules)
-    return None, [_floats(table, features) for table in tables]
+    cells = [table.features(features) for table in tables]
+    columns, rows = read_columns(cells, features, rules)
+    return columns if rules.encodes else None, rows
 
 
 def read_tables(path: Path, reading: Reading) -> list[Table]:
@@ -194,14 +204,15 @@ def read_cells(path: Path) -> Table:
 
 
 def _parse(path: Path) -> Table:
-    """Read the file; its delimiter is the one that occurs most often in the header."""
+    """Read the file; its delimiter occurs most often in the header, outside of quoted names."""
     rows: list[list[str]] = []
     lines: list[int] = []
     with open(path, encoding="utf-8-sig", newline="") as file:
         text = _lines(path, file)
-        first_line = next(text, "")
-        delimiter = max(DELIMITERS, key=first_line.count)
-        reader = csv.reader(itertools.chain([first_line], text), delimiter=delimiter, strict=True)
+        header_lines = _header_lines(text)
+        unquoted = QUOTED.sub("", "".join(header_lines))
+        delimiter = max(DELIMITERS, key=unquoted.count)
+        reader = csv.reader(itertools.chain(header_lines, text), delimiter=delimiter, strict=True)
         header = _positions(path, next(reader, []))
         for row in reader:
             if not row:
@@ -214,6 +225,18 @@ def _parse(path: Path) -> Table:
             rows.append(row)
             lines.append(reader.line_num)
     return Table(path, header, rows, lines)
+
+
+def _header_lines(lines: Iterator[str]) -> list[str]:
+    """Return the first line, and the following ones if a quoted name continues there."""
+    header = []
+    quotes = 0
+    for line in lines:
+        header.append(line)
+        quotes += line.count('"')
+        if quotes % 2 == 0:
+            break
+    return header
 
 
 def _lines(path: Path, file: TextIO) -> Iterator[str]:
@@ -271,11 +294,17 @@ def _non_empty(table: Table, name: str) -> list[str]:
     """Return the cells of a column; an empty one is an InputError."""
     values = table.column(name)
     if "" in values:
-        place = table.place(values.index(""))
-        raise InputError(
-            f"{place}: the cell of column '{name}' is empty; fill it in, or remove the row"
-        )
+        raise _no_label(table, values.index(""), name)
     return values
+
+
+def _no_label(table: Table, row: int, name: str) -> InputError:
+    """Return the error for a row without a label, party or group."""
+    text = table.column(name)[row]
+    value = f"'{text}', a missing value" if text else "empty"
+    return InputError(
+        f"{table.place(row)}: the cell of column '{name}' is {value}; fill it in, or remove the row"
+    )
 
 
 def column_names(tables: list[Table], reading: Reading) -> tuple[str, ...]:
@@ -294,14 +323,14 @@ def labels_of(table: Table, reading: Reading, classes: tuple[str, ...]) -> Tenso
     """Return the class index of every row; of another task, its targets."""
     if reading.task == CLASSIFICATION:
         return class_indices(table, reading.label, classes)
+    targets = table.features(reading.labels)
+    columns = []
     for name in reading.labels:
-        for row, text in enumerate(_non_empty(table, name)):
-            if not is_number(text):
-                raise InputError(
-                    f"{table.place(row)}: column '{name}' is '{text}', {cell_problem(text)}; "
-                    f"task={reading.task} predicts numbers"
-                )
-    columns = [list(map(parse_number, table.column(name))) for name in reading.labels]
+        row = first_missing(targets.cells[name])
+        if row is not None:
+            raise _no_label(table, row, name)
+        check_numeric(targets, name, f"task={reading.task} predicts numbers")
+        columns.append(store(targets.cells[name], None))
     values = np.array(columns).T
     return make_targets(f"column {reading.label} of {table.path}", values, reading.task, classes)
 
@@ -315,29 +344,3 @@ def class_indices(table: Table, label: str, classes: tuple[str, ...]) -> Tensor:
             error = unknown("class", value, classes)
             raise InputError(f"{table.place(row)}, column '{label}': {error}")
     return torch.tensor([index[value] for value in labels])
-
-
-def _floats(table: Table, features: list[str]) -> NDArray[np.float64]:
-    """Return the features of all rows; a cell that is not a finite float is an InputError."""
-    positions = [table.header[name] for name in features]
-    x = np.empty((len(table.rows), len(features)))
-    for i, row in enumerate(table.rows):
-        cells = [row[k] for k in positions]
-        try:
-            x[i] = [parse_number(text) for text in cells]
-        except ValueError:
-            raise _wrong_cell(table, i, features, cells) from None
-    return x
-
-
-def _wrong_cell(table: Table, row: int, features: list[str], cells: list[str]) -> InputError:
-    """Return the error for the first cell of a row that is not a number."""
-    wrong = [k for k, text in enumerate(cells) if not is_number(text)]
-    name = features[wrong[0]]
-    text = cells[wrong[0]].strip()
-    problem = f"'{text}', {cell_problem(text)}" if text else "empty"
-    option = "impute=mean" if is_missing(text) else "encode=onehot if the column has categories"
-    return InputError(
-        f"{table.place(row)}: column '{name}' is {problem}; correct it, "
-        f"add {option}, or leave the column out with ignore={name}"
-    )

@@ -45,7 +45,7 @@ def find_problems(exp: Experiment) -> list[Finding]:
     findings = list_problems(exp.dataset, path, exp.reading)
     try:
         data = load(exp.dataset, path, exp.reading)
-        findings += dataset_warnings(data, party_sizes(exp, data))
+        findings += dataset_warnings(data, exp.reading, party_sizes(exp, data))
         split(exp, data)
     except InputError as error:
         if not is_listed(str(error), findings):

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
     notify(describe(exp))
     if exp.dataset in USER_DATA:
         notify(describe_task(task))
-        for finding in dataset_warnings(data, {}):
+        for finding in dataset_warnings(data, exp.reading, {}):
             notify(f"moonfl: {finding}")
     for key, choice in implementation_choices(exp, task).items():
         notify(f"  {key}: {choice}")
