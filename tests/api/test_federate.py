@@ -477,7 +477,7 @@ INVALID = [
     ({"parties": {"a": (np.zeros((4, 5)), np.zeros(4))}}, "party a: y holds float64"),
     (
         {"parties": [(np.zeros((3, 5)), np.array(["a", "b", np.nan], dtype=object))]},
-        "party 0: y holds object",
+        "sample 2 of party 0: y has no label; remove",
     ),
     (
         {"parties": None},
@@ -568,7 +568,16 @@ INVALID = [
         {"algorithm": "test_federate:WithoutDefault"},
         "algorithm.factor has no default and must be set",
     ),
+    (
+        {"parties": [clusters(9, 0), (np.zeros((4, 5)), np.array([0, np.nan, 1, np.nan]))]},
+        "sample 1 of party 1: y has no label, and 1 more have none; remove the samples",
+    ),
+    (
+        {"parties": [clusters(9, 0), (np.zeros((2, 5)), np.array(["a", None], dtype=object))]},
+        "sample 1 of party 1: y has no label; remove",
+    ),
     ({"model": "mlp", "parties": random_parties((8, 9, 3), np.uint8)}, "has its channels last"),
+    ({"model": "mlp", "parties": random_parties((8, 9, 3), np.float32)}, "has its channels last"),
 ]
 
 
@@ -616,12 +625,43 @@ def test_every_encoder_with_every_algorithm(
     assert np.isfinite(result.rounds[0]["loss"])
 
 
-def test_the_cnn_accepts_signals_with_time_first_or_last() -> None:
+def test_the_cnn_accepts_signals_with_time_first_or_last(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     parties = random_parties((3, 24), np.float64)
     transposed = [(x.transpose(0, 2, 1), y) for x, y in parties]
     losses = [record.loss for record in moonfl.federate("cnn1d", parties, **QUICK).rounds]
+    assert "time steps" not in capsys.readouterr().err
     result = moonfl.federate("cnn1d", transposed, **QUICK)
+    assert "[24, 3] are read as 24 time steps of 3 channels" in capsys.readouterr().err
     assert losses == pytest.approx([record.loss for record in result.rounds], rel=1e-5)
+
+
+def test_numbers_in_data_frames_of_strings_or_bytes() -> None:
+    """A column of strings is read like one of a file, and uint8 means pixels in images only."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    columns = {"a": rng.integers(0, 9, 40), "b": rng.integers(0, 99, 40) / 4}
+    frame, y = pandas.DataFrame(columns), np.arange(40) % 2
+    integers = frame[["a"]]
+    plain = moonfl.federate("mlp", [(frame, y), (frame, y)], **QUICK)
+    text = moonfl.federate("mlp", [(frame.astype(str), y), (frame, y)], **QUICK)
+    assert same(plain.models, text.models)
+    plain = moonfl.federate("mlp", [(integers, y), (integers, y)], **QUICK)
+    small = moonfl.federate("mlp", [(integers.astype("uint8"), y), (integers, y)], **QUICK)
+    assert same(plain.models, small.models)
+    wrong = frame.astype(str)
+    wrong.loc[3, "b"] = "high"
+    with pytest.raises(InputError, match="party 1, row 3: column 'b' is 'high', not a finite"):
+        moonfl.federate("mlp", [(frame, y), (wrong, y)], **QUICK)
+    missing = pandas.Series([pandas.NA] * 40, dtype="Int64")
+    with pytest.raises(InputError, match="sample 0 of party 0: y has no label, and 39 more"):
+        moonfl.federate("mlp", [(frame, missing)], **QUICK)
+
+
+def test_many_channels_are_possible_and_channels_last_are_not() -> None:
+    spectra = random_parties((12, 9, 9), np.float32)
+    assert moonfl.federate("mlp", spectra, **QUICK).blueprint.shape == (12, 9, 9)
 
 
 def test_user_supplied_data_cannot_be_read_again() -> None:

@@ -288,6 +288,10 @@ DAMAGED_ARRAYS = [
         r"y has 2 distinct float64 values \(such as 0\.5\); .*set task=regression",
     ),
     (
+        {"x": np.zeros((3, 2)), "y": np.array([0.0, np.nan, 1.0])},
+        r"sample 1 of .*a\.npz: y has no label; remove the samples without labels",
+    ),
+    (
         {"x": np.zeros((60, 2)), "y": np.arange(60)},
         r"y has 60 distinct values in 60 samples \(such as 59\); .*set task=regression",
     ),

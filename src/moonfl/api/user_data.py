@@ -14,7 +14,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset
 
 from .. import seeds, tree
-from ..data.arrays import infer_names, make_examples, make_labels, with_common_dtype
+from ..data.arrays import check_labels, infer_names, make_examples, make_labels, with_common_dtype
 from ..data.augment import default_preparation
 from ..data.base import Array, Examples, check_names
 from ..data.columns import RawTable, Rules, frame_table, is_frame, read_columns, rules_of
@@ -158,6 +158,8 @@ def federated_data(
     test_sets = _read_test(test, names)
     sets = [*party_sets, *test_sets]
     features = _column_names(sets)
+    for samples in sets:
+        check_labels(f"{samples.location}: y", samples.y, exp.task)
     classes = infer_names([samples.y for samples in sets], exp.task, exp.reading.classes)
     table = None
     if rules_of(exp.reading).encodes:
@@ -226,13 +228,9 @@ def _numeric_parts(
     task: str,
 ) -> list[Examples]:
     """Return the examples of sets whose samples are numbers."""
-    refuse = Rules(impute="refuse", encode="refuse", categorical=())
-    tables = [samples.table for samples in sets if samples.table is not None]
-    if tables:
-        read_columns(tables, features, refuse)  # names the cell that is not a number
+    sets = [_with_parsed_rows(samples, features) for samples in sets]
     for other in sets:
         check_same_kind(other, sets[0])
-    sets = [with_column_order(samples, features) for samples in sets]
     token_ids = _takes_token_ids(model, sets, len(classes))
     parts = []
     for samples in sets:
@@ -243,6 +241,19 @@ def _numeric_parts(
     return with_common_dtype(parts)
 
 
+def _with_parsed_rows(samples: Samples, features: tuple[str, ...]) -> Samples:
+    """Return a set with the numbers in its data frame, in the order of these columns.
+
+    Columns of strings may hold numbers, too; a cell that is not a number is an InputError.
+    """
+    if samples.table is None:
+        return samples
+    refuse = Rules(impute="refuse", encode="refuse", categorical=())
+    _, (rows,) = read_columns([samples.table], features or tuple(samples.table.cells), refuse)
+    dtype = samples.x.dtype if samples.x.dtype.kind in "biuf" else np.float64
+    return samples._replace(x=rows.astype(dtype))
+
+
 def check_same_kind(other: Samples, first: Samples) -> None:
     """Check that two sets have samples of the same shape and kind."""
     if other.x.shape[1:] != first.x.shape[1:]:
@@ -250,19 +261,11 @@ def check_same_kind(other: Samples, first: Samples) -> None:
             f"{other.location} has samples of shape {list(other.x.shape[1:])}, "
             f"{first.location} of {list(first.x.shape[1:])}"
         )
-    if (other.x.dtype == np.uint8) != (first.x.dtype == np.uint8):
+    if other.x.ndim == 4 and (other.x.dtype == np.uint8) != (first.x.dtype == np.uint8):
         raise InputError(
             f"{other.location} has samples of type {other.x.dtype}, {first.location} of "
             f"{first.x.dtype}: uint8 means pixels; use one type for all"
         )
-
-
-def with_column_order(samples: Samples, features: tuple[str, ...]) -> Samples:
-    """Return a set with the columns of its data frame in this order."""
-    if samples.table is None or not features or tuple(samples.table.cells) == features:
-        return samples
-    positions = list(samples.table.cells)
-    return samples._replace(x=samples.x[:, [positions.index(name) for name in features]])
 
 
 def _takes_token_ids(model: ModelSource, sets: list[Samples], classes: int) -> bool:

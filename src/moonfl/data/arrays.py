@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from .base import Array, Examples
-from .cells import FLOAT32_MAX
+from .cells import FLOAT32_MAX, is_missing_value
 from .targets import CLASSIFICATION, make_targets, target_names
 
 CHANNELS = (1, 3, 4)  # of images: grey, RGB, RGB with opacity
@@ -114,6 +114,18 @@ def _task_hint(y: Array, task: str) -> str:
     return "; several labels per sample need task=multilabel, several numbers task=regression"
 
 
+def check_labels(location: str, y: Array, task: str) -> None:
+    """Raise an InputError if a sample has no class: NaN, None, or pandas.NA."""
+    if task != CLASSIFICATION or y.dtype.kind not in "fO":
+        return
+    rows = [row for row, value in enumerate(y.ravel().tolist()) if is_missing_value(value)]
+    if rows:
+        more = f", and {len(rows) - 1} more have none" if len(rows) > 1 else ""
+        raise InputError(
+            f"sample {rows[0]} of {location} has no label{more}; remove the samples without labels"
+        )
+
+
 def with_common_dtype(parts: list[Examples]) -> list[Examples]:
     """Return the examples with float64 samples if some of them have float64 and others float32."""
     if not any(part.x.dtype == torch.float64 for part in parts):
@@ -156,7 +168,7 @@ def _string_indices(
 def _float_labels(location: str, y: Array) -> InputError:
     """Return the error for floating-point labels."""
     values = y.astype(np.float64)
-    fractions = values[values != np.floor(values)]  # includes NaN
+    fractions = values[values != np.floor(values)]
     if fractions.size > 0:
         distinct = len(np.unique(values))
         return regression_target(location, f"{distinct} distinct {y.dtype} values", fractions[0])
@@ -170,12 +182,12 @@ def make_samples(location: str, x: Array, *, integers: bool) -> torch.Tensor:
     """Return the samples as a tensor: uint8 images, int64 token ids, or finite floats."""
     if x.dtype.kind not in "biuf" or x.size == 0:
         raise InputError(f"{location} must hold integers or floats, got {x.dtype} {list(x.shape)}")
+    if x.ndim == 4 and x.shape[3] in CHANNELS and min(x.shape[1:3]) > max(CHANNELS):
+        raise InputError(
+            f"{location} {list(x.shape)} has its channels last; images are [N, C, H, W]: "
+            "use x.transpose(0, 3, 1, 2)"
+        )
     if x.dtype == np.uint8 and x.ndim == 4:
-        if x.shape[3] in CHANNELS and min(x.shape[1:3]) > max(CHANNELS):
-            raise InputError(
-                f"{location} {list(x.shape)} has its channels last; images are [N, C, H, W]: "
-                "use x.transpose(0, 3, 1, 2)"
-            )
         return torch.from_numpy(x.copy())
     if x.dtype in (np.int64, np.uint64):
         _check_rows(location, x, _is_exact(x), "integers beyond 2^53, which a float cannot hold")

@@ -15,6 +15,7 @@ from numpy.lib.npyio import NpzFile
 
 from ..errors import InputError, first_line
 from .arrays import (
+    check_labels,
     describe_samples,
     infer_names,
     make_examples,
@@ -39,6 +40,8 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     suffixes = ("", "_test") if "x_test" in arrays else ("",)
     names = _class_names(path, arrays, reading.classes)
     labels = [arrays[f"y{suffix}"] for suffix in suffixes]
+    for suffix, y in zip(suffixes, labels, strict=True):
+        check_labels(f"{path}: y{suffix}", y, reading.task)
     classes = infer_names(labels, reading.task, names, f"{path}: y")
     parts = [_read_part(path, arrays, classes, suffix, reading.task) for suffix in suffixes]
     train, *tests = with_common_dtype(parts)

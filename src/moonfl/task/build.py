@@ -23,7 +23,13 @@ from .federated_data import (
     split,
     with_test_owners,
 )
-from .network import check_model, check_private, make_builder, notify_if_not_native
+from .network import (
+    check_model,
+    check_private,
+    make_builder,
+    notify_if_not_native,
+    notify_if_time_is_first,
+)
 from .task import Task
 
 
@@ -73,6 +79,7 @@ def build_task(
         check_private(exp, network, personal, is_encoded=encoding is not None)
     if exp.precision != "float32":
         notify_if_not_native(network)
+    notify_if_time_is_first(network, str(exp.model), shape)
     test, validation = data.test, data.validation
     if not network.standardises and data.train.x.dtype == torch.float64:
         check_fits_float32(data)

@@ -9,7 +9,7 @@ from torch import nn
 
 from .. import tree
 from ..data.augment import is_pixels
-from ..data.moments import statistics_shape
+from ..data.moments import channel_axis, statistics_shape
 from ..data.targets import REGRESSION
 from ..errors import InputError, notify
 from ..experiment import Experiment
@@ -88,6 +88,17 @@ def notify_if_not_native(network: Network) -> None:
         notify(
             "moonfl: precision=bfloat16 is computed by torch: the native layers, which this model "
             "would use, compute in float32 only"
+        )
+
+
+def notify_if_time_is_first(network: Network, model: str, shape: tuple[int, ...]) -> None:
+    """Print that the first axis of a signal is read as time, if that changes the result."""
+    is_read_as_signal = len(shape) == 2 and (model == "cnn1d" or network.standardises)
+    if is_read_as_signal and channel_axis(shape) == 1:
+        notify(
+            f"moonfl: samples {list(shape)} are read as {shape[0]} time steps of {shape[1]} "
+            "channels, because the longer side of a signal is time; signals with more channels "
+            "than time steps need a model of your own and standardise=false"
         )
 
 
