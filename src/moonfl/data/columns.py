@@ -1,5 +1,6 @@
 """Columns of tables, from text or data frames to stored rows: kinds, categories, problems."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -73,12 +74,34 @@ def read_columns(
                 f"categorical={name}: there is no feature column '{name}'; the columns are "
                 f"{', '.join(names)}"
             )
-    columns = tuple(read_column(tables, name, rules) for name in names)
-    rows = [np.empty((table.rows, len(columns))) for table in tables]
-    for table, x in zip(tables, rows, strict=True):
-        for k, column in enumerate(columns):
-            x[:, k] = store(table.cells[column.name], column.categories)
-    return columns, rows
+    columns = []
+    rows = [np.empty((table.rows, len(names))) for table in tables]
+    for k, name in enumerate(names):
+        column, parts = _read_values(tables, name, rules)
+        columns.append(column)
+        for x, values in zip(rows, parts, strict=True):
+            x[:, k] = values
+    return tuple(columns), rows
+
+
+def _read_values(
+    tables: Sequence[RawTable], name: str, rules: Rules
+) -> tuple[Column, list[NDArray[np.float64]]]:
+    """Return a column, and its stored values in each table."""
+    if name not in rules.categorical:
+        with contextlib.suppress(ValueError):  # of a cell that is missing, or is not a number
+            return Column(name), [_numbers(table.cells[name]) for table in tables]
+    column = read_column(tables, name, rules)
+    return column, [store(table.cells[name], column.categories) for table in tables]
+
+
+def _numbers(cells: Cells) -> NDArray[np.float64]:
+    """Return the values of a column; a cell that is not a number is a ValueError."""
+    if isinstance(cells, list):
+        return np.array([parse_number(text) for text in cells], dtype=np.float64)
+    if np.isnan(cells).any():
+        raise ValueError("a value is missing")
+    return cells
 
 
 def read_column(tables: Sequence[RawTable], name: str, rules: Rules) -> Column:
