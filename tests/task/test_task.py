@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import moonfl
 from helpers.problems import TINY, gaussians, train, with_algorithm, write_cifar10
 from moonfl import tree
 from moonfl.data.augment import Preparation
@@ -13,10 +14,12 @@ from moonfl.data.base import Examples
 from moonfl.data.cifar import CIFAR10, CIFAR100
 from moonfl.data.tiny_imagenet import PREPARATION as TINY_IMAGENET
 from moonfl.errors import InputError
-from moonfl.experiment import Experiment
+from moonfl.experiment import Experiment, override
 from moonfl.federation import init_server
 from moonfl.local import Workbench, local_update
-from moonfl.task import Task, make_task
+from moonfl.settings import names
+from moonfl.task import Task, check_task, make_task
+from moonfl.task.build import UNUSED
 from moonfl.types import Batch
 
 DIGITS = Experiment(rounds=1, epochs=1)
@@ -30,6 +33,42 @@ def sizes(exp: Experiment) -> list[int]:
 def test_the_partition_depends_on_the_partition_seed_only() -> None:
     assert sizes(DIGITS) == sizes(replace(DIGITS, seed=7))
     assert sizes(DIGITS) != sizes(replace(DIGITS, partition_seed=7))
+
+
+BUILT_FOR = replace(DIGITS, parties=3, beta=0.5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "beta=0.1",
+        "partition=iid",
+        "model=simple-cnn",
+        "head=false",
+        "validation=0.1",
+        "personal=output",
+        "standardise=true",
+        "parties=2",
+        "parties=5",
+        "algorithm=ditto",
+        "data_dir=elsewhere",
+        "finetune=1",
+    ],
+)
+def test_the_task_of_another_experiment_is_refused(change: str) -> None:
+    other = override(BUILT_FOR, [change])
+    key = change.partition("=")[0]
+    with pytest.raises(InputError, match=f"the task was made for {key}=.* experiment has {key}="):
+        moonfl.run(other, task=make_task(BUILT_FOR), workers=1)
+
+
+def test_a_task_serves_experiments_that_train_differently() -> None:
+    changes = ["seed=1", "lr=0.02", "batch_size=32", "algorithm=moon", "server=momentum"]
+    other = override(BUILT_FOR, [*changes, "optimizer=adamw", "rounds=2", "warmup=1", "clip=1"])
+    task = make_task(BUILT_FOR)
+    check_task(other, task)
+    check_task(replace(BUILT_FOR, parties=2, beta=0.1), replace(task, experiment=None))
+    assert set(UNUSED) < set(names(Experiment))
 
 
 def test_partition_settings_take_effect() -> None:

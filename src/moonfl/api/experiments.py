@@ -1,8 +1,10 @@
 """Run an experiment and resume a run: moonfl.run and moonfl.resume."""
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 
 import torch
@@ -38,7 +40,7 @@ from ..runs.result import Result, Watch, ignore
 from ..runs.schema import RoundRecord
 from ..runs.states import States
 from ..runs.stopping import is_finished
-from ..task import Task, make_task, with_derived_settings, with_noise
+from ..task import Task, check_task, make_task, with_derived_settings, with_noise
 from ..trackers.table import check_trackers
 from ..trackers.tracking import tracking
 from ..types import Params, Server
@@ -58,6 +60,19 @@ class Execution:
     trust: Trust = False  # whether code that only a run directory names may be executed
     track: str | Sequence[str] = ()  # names of trackers that the metrics are copied to
     progress: bool = False  # whether the progress is shown, in addition to `watch`
+
+    def check(self) -> None:
+        """Check the types and ranges of what the user passed."""
+        check_workers(self.workers)
+        memory = self.state_memory
+        if memory is not None and not (isinstance(memory, Real) and memory >= 0):
+            raise InputError(f"state_memory must be a number of bytes >= 0, got {memory!r}")
+        if not callable(self.watch):
+            raise InputError(
+                "watch must be a function that takes the record of a round, such as print, "
+                f"got {self.watch!r}"
+            )
+        check_trackers(self.track)
 
     def make_engine(self, exp: Experiment, task: Task, states: States) -> Engine:
         """Return the engine of a run."""
@@ -162,10 +177,13 @@ def start_run(
     options: Execution,
 ) -> Result:
     """Run an experiment like `run`, without recovery hints in errors."""
-    check_workers(options.workers)
-    if check_trackers(options.track) and out is None:
+    if out is not None:
+        check_directory("out", out)
+    options.check()
+    if options.track and out is None:
         raise InputError("track needs a run directory; pass out=DIR")
     task = task or make_task(experiment)
+    check_task(experiment, task)
     exp = with_derived_settings(experiment, task)
     task.check_images()
     task.notify_duplicates()
@@ -195,8 +213,8 @@ def resume_run(
     options: Execution,
 ) -> Result:
     """Resume a run like `resume`, without recovery hints in errors."""
-    check_workers(options.workers)
-    check_trackers(options.track)
+    check_directory("directory", directory)
+    options.check()
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"{directory} holds no run: there is no such folder")
@@ -240,6 +258,12 @@ def resume_run(
             selected_models=selected,
         )
         return _train(recorder, options, saved)
+
+
+def check_directory(key: str, directory: object) -> None:
+    """Check that a value names a directory."""
+    if not isinstance(directory, str | os.PathLike) or directory == "":
+        raise InputError(f"{key} must be the path of a directory, got {directory!r}")
 
 
 def stored_dtype(directory: Path) -> torch.dtype | None:

@@ -27,7 +27,7 @@ from ..runs.recovery import Hints, recovery_hints
 from ..runs.result import Result, Watch, ignore
 from ..settings import RENAMED
 from ..task import Task, build_task, with_derived_settings
-from .experiments import Execution, resume_run, start_run
+from .experiments import Execution, check_directory, resume_run, start_run
 from .user_data import TRAIN, Data, Parties, federated_data, read_parties, with_groups
 
 PARTITIONED = "the samples are already divided between the parties; remove it"
@@ -138,7 +138,9 @@ def federate(
 
 
 def _check_flags(out: str | Path | None, *, resume: bool, previous: bool, force: bool) -> None:
-    """Refuse arguments that contradict each other."""
+    """Refuse arguments that contradict each other, and an `out` that is no path."""
+    if out is not None:
+        check_directory("out", out)
     if resume and out is None:
         raise InputError("resume=True needs out, the directory of the run to resume")
     if previous and not resume:

@@ -1,4 +1,4 @@
-"""Types of command-line arguments: counts, party numbers, sizes in bytes, accuracies."""
+"""Types of command-line arguments: paths, counts, party numbers, sizes in bytes, accuracies."""
 
 import argparse
 import math
@@ -7,6 +7,13 @@ from collections.abc import Callable
 from ..settings import parse_float, parse_int
 
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def path(text: str) -> str:
+    """Return the text as a path; an empty one, as of an unset variable, is refused."""
+    if not text:
+        raise argparse.ArgumentTypeError("must be a path, got ''")
+    return text
 
 
 def count(text: str) -> int:

@@ -8,7 +8,7 @@ from ..errors import quoted, unknown
 from ..overview import read
 from ..trackers.table import TRACKERS
 from . import overview
-from .arguments import count, party, size, target
+from .arguments import count, party, path, size, target
 
 WORDS = "words"  # the attribute with the preset, file and key=value words of a command
 
@@ -175,7 +175,9 @@ def _add_training_commands(commands: Commands) -> None:
         "training:export",
     )
     export.add_argument("directory", metavar="RUN", help="the run directory")
-    export.add_argument("--out", metavar="DIR", help="output folder (default: RUN/export)")
+    export.add_argument(
+        "--out", type=path, metavar="DIR", help="output folder (default: RUN/export)"
+    )
     export.add_argument(
         "--party",
         type=party,
@@ -199,7 +201,10 @@ def _add_predict(commands: Commands) -> None:
         "data", metavar="DATA", help="a .csv or .npz file, or a folder of images, without labels"
     )
     predict.add_argument(
-        "--out", metavar="FILE", help="write the predictions to this .csv file (default: stdout)"
+        "--out",
+        type=path,
+        metavar="FILE",
+        help="write the predictions to this .csv file (default: stdout)",
     )
     predict.add_argument(
         "--party",
@@ -236,6 +241,7 @@ def _add_data_commands(commands: Commands) -> None:
     _add_words(partition)
     partition.add_argument(
         "--out",
+        type=path,
         metavar="FILE",
         default="partition.png",
         help="file of the heat map, .png or .svg (default: partition.png)",
@@ -271,7 +277,11 @@ def _add_report_commands(commands: Commands) -> None:
         "report", "write an HTML report of runs, with figures and tables", "reports:report"
     )
     report.add_argument(
-        "--out", metavar="DIR", default="report", help="folder of the page (default: report)"
+        "--out",
+        type=path,
+        metavar="DIR",
+        default="report",
+        help="folder of the page (default: report)",
     )
     _add_run_directories(report)
 
@@ -309,6 +319,7 @@ def _add_reproduce_options(sub: Parser) -> None:
     _add_data_dir(sub)
     sub.add_argument(
         "--out",
+        type=path,
         metavar="DIR",
         default="reproduced",
         help="folder of the runs and tables (default: reproduced)",
@@ -332,7 +343,9 @@ def _add_bench(commands: Commands) -> None:
         metavar="DIR",
         help="folder with CIFAR-10; without it random images are used (default: data)",
     )
-    bench.add_argument("--out", metavar="FILE.json", help="also write the results to this file")
+    bench.add_argument(
+        "--out", type=path, metavar="FILE.json", help="also write the results to this file"
+    )
 
 
 def _add_flower_commands(commands: Commands) -> None:
@@ -376,6 +389,7 @@ def _add_deployment_options(sub: Parser) -> None:
     sub.add_argument("folder", metavar="DIR", help="the folder that `moonfl flower init` created")
     sub.add_argument(
         "--out",
+        type=path,
         metavar="RUN",
         help="the run directory, at the server (default: DIR/server/runs/NAME)",
     )
@@ -433,7 +447,9 @@ def _add_trust(sub: Parser, file: str) -> None:
 
 def _add_run_options(sub: Parser) -> None:
     _add_words(sub)
-    sub.add_argument("--out", metavar="DIR", help="the run directory (default: runs/NAME)")
+    sub.add_argument(
+        "--out", type=path, metavar="DIR", help="the run directory (default: runs/NAME)"
+    )
     sub.add_argument("--force", action="store_true", help="overwrite a run that is in DIR")
     _add_workers(sub)
     _add_json(sub)
@@ -443,6 +459,7 @@ def _add_sweep_options(sub: Parser) -> None:
     _add_words(sub)
     sub.add_argument(
         "--out",
+        type=path,
         metavar="DIR",
         default="sweep",
         help=(

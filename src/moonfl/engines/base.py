@@ -7,6 +7,7 @@ An engine trains the parties of a round and evaluates models. `Embedded` works i
 import multiprocessing
 import os
 import sys
+from numbers import Integral
 from typing import Protocol
 
 import torch
@@ -46,8 +47,11 @@ def num_cores() -> int:
 
 def check_workers(workers: int | None) -> None:
     """Check a number of workers; None stands for one per core."""
-    if workers is not None and workers < 1:
-        raise InputError(f"workers must be an integer >= 1, got {workers}")
+    if workers is None:
+        return
+    is_integer = isinstance(workers, Integral) and not isinstance(workers, bool)
+    if not is_integer or workers < 1:
+        raise InputError(f"workers must be an integer >= 1, got {workers!r}")
 
 
 def make_engine(

@@ -5,7 +5,7 @@ takes all of it. `moonfl.federate`, a Flower site and the Flower server start wi
 already split by party (FederatedData).
 """
 
-from .build import build_task, make_task, with_derived_settings, with_noise
+from .build import build_task, check_task, make_task, with_derived_settings, with_noise
 from .federated_data import (
     DatasetCache,
     FederatedData,
@@ -26,6 +26,7 @@ __all__ = [
     "FederatedData",
     "Task",
     "build_task",
+    "check_task",
     "hash_examples",
     "hold_out",
     "in_float32",

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from .. import settings
 from ..data.base import Dataset, check_names
 from ..data.encoding import Encoding
 from ..data.moments import Moments, compute_moments, mean_and_std, target_moments
@@ -19,6 +20,7 @@ from .federated_data import (
     FederatedData,
     check_fits_float32,
     encode_table,
+    needs_test_owners,
     read,
     split,
     with_test_owners,
@@ -31,6 +33,34 @@ from .network import (
     notify_if_time_is_first,
 )
 from .task import Task
+
+UNUSED = (  # settings that a task does not depend on; `check_task` compares parts of some
+    "algorithm",
+    "server",
+    "aggregation",
+    "trim",
+    "clip",
+    "dp",
+    "finetune",
+    "evaluate_every",
+    "patience",
+    "sample_fraction",
+    "rounds",
+    "epochs",
+    "batch_size",
+    "lr",
+    "momentum",
+    "weight_decay",
+    "optimizer",
+    "nesterov",
+    "grad_clip",
+    "schedule",
+    "warmup",
+    "precision",
+    "augment",
+    "seed",
+    "scale",
+)
 
 
 @standard_settings()
@@ -112,7 +142,34 @@ def build_task(
         scales=shared,
         features=data.features,
         objective=make_objective(exp.task).fit(targets),
+        experiment=exp,
     )
+
+
+def check_task(exp: Experiment, task: Task) -> None:
+    """Check that a task was built for these data, this partition and this model.
+
+    Custom tasks are not built for an experiment and are accepted.
+    """
+    if task.experiment is None:
+        return
+    built_for = with_derived_parties(task.experiment, task)
+    exp = with_derived_parties(exp, task)
+    differing = [
+        key
+        for key in settings.names(Experiment)
+        if key not in UNUSED and getattr(exp, key) != getattr(built_for, key)
+    ]
+    if exp.dp.is_private and not built_for.dp.is_private:
+        differing.append("dp")
+    if needs_test_owners(exp) and not needs_test_owners(built_for) and task.test_party is None:
+        keys = ("algorithm", "personal", "finetune")
+        differing += [key for key in keys if getattr(exp, key) != getattr(built_for, key)]
+    for key in differing:
+        raise InputError(
+            f"the task was made for {key}={getattr(built_for, key)!r}, and the experiment has "
+            f"{key}={getattr(exp, key)!r}; pass task=make_task(experiment), or leave task out"
+        )
 
 
 def check_device(device: str) -> None:
@@ -126,9 +183,12 @@ def check_device(device: str) -> None:
 
 def with_derived_settings(exp: Experiment, task: Task) -> Experiment:
     """Set the number of parties if the data decide it, and the noise if epsilon does."""
-    if not exp.parties:
-        exp = replace(exp, parties=len(task.parties))
-    return with_noise(exp)
+    return with_noise(with_derived_parties(exp, task))
+
+
+def with_derived_parties(exp: Experiment, task: Task) -> Experiment:
+    """Set the number of parties if the data decide it."""
+    return exp if exp.parties else replace(exp, parties=len(task.parties))
 
 
 def with_noise(exp: Experiment) -> Experiment:

@@ -143,11 +143,16 @@ def shift_and_hold_out(exp: Experiment, data: FederatedData) -> FederatedData:
     return hold_out(shifted, test=exp.holdout or HOLDOUT, validation=exp.validation)
 
 
-def with_test_owners(exp: Experiment, data: FederatedData) -> FederatedData:
-    """Share a common test set among the parties if each of them has its own model."""
+def needs_test_owners(exp: Experiment) -> bool:
+    """Return True if the samples of a common test set need owners."""
     # SOLO is compared with such models, unless their samples are shifted.
     is_compared = not exp.algorithm.federated and exp.shift is None
-    if not (exp.has_party_models or is_compared):
+    return exp.has_party_models or is_compared
+
+
+def with_test_owners(exp: Experiment, data: FederatedData) -> FederatedData:
+    """Share a common test set among the parties if each of them has its own model."""
+    if not needs_test_owners(exp):
         return data
     if data.test is None or data.test_party is not None:
         return data

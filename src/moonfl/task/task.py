@@ -13,6 +13,7 @@ from ..data.augment import Preparation
 from ..data.base import Examples
 from ..data.images import Images
 from ..errors import notify
+from ..experiment import Experiment
 from ..metrics import Counts, Score
 from ..models.base import INPUT_STATISTICS
 from ..objectives import Classification, Objective
@@ -47,6 +48,7 @@ class Task:
     validation_party: Tensor | None = None  # owner of each validation sample
     personal: tuple[str, ...] = ()  # names of the tensors that stay at the parties
     objective: Objective[Any] = CLASSIFICATION  # loss, counts and scores
+    experiment: Experiment | None = None  # that the task was built for; None: a custom task
 
     def init_model(self, seed: int) -> tuple[Params, Params]:
         """Return the initial weights w^0 and buffers: the same for every algorithm."""

@@ -1,7 +1,7 @@
 """The trackers by name, and the check that their libraries are installed. Does not import torch."""
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..errors import InputError, first_line, unknown
@@ -25,10 +25,17 @@ TRACKERS = {
 
 def check_trackers(track: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names of trackers, each once, and check that their libraries are installed."""
-    names = (track,) if isinstance(track, str) else tuple(dict.fromkeys(track))
+    if isinstance(track, str):
+        track = (track,)
+    if not isinstance(track, Collection) or not all(isinstance(name, str) for name in track):
+        raise InputError(
+            f"track must be the name of a tracker ({', '.join(TRACKERS)}) or a list of names, "
+            f"got {track!r}"
+        )
+    names = tuple(dict.fromkeys(track))
     for name in names:
         if name not in TRACKERS:
-            raise unknown("tracker", str(name), TRACKERS)
+            raise unknown("tracker", name, TRACKERS)
         library = TRACKERS[name].library
         try:
             importlib.import_module(library)
