@@ -121,6 +121,8 @@ def test_invalid_overrides_get_a_clear_message(change: str, message: str) -> Non
         ("partition=iid beta=0.1", "beta=0.1 has no effect with partition=iid"),
         ("partition=iid min_samples=9999", "min_samples=9999 has no effect with partition=iid"),
         ("head=false out_dim=16", "out_dim=16 has no effect with head=false; remove out_dim"),
+        ("augment=false", "augment=false has no effect with dataset=digits, whose images are not"),
+        ("dataset=csv augment=false", "augment=false has no effect with dataset=csv"),
     ],
 )
 def test_settings_without_an_effect_are_refused(changes: str, message: str) -> None:
@@ -140,6 +142,24 @@ def test_differential_privacy_names_only_the_setting_that_it_excludes(fault: str
     with pytest.raises(InputError, match=f"it cannot be combined with {fault}: use ") as error:
         override(Experiment(), ["clip=0.5", "dp=server", "dp.noise=1", fault])
     assert " and " not in str(error.value)
+
+
+def test_augmentation_can_be_turned_off_where_there_is_one() -> None:
+    _, exp = select_experiment(["dataset=cifar10", "augment=false"], trust=False)
+    assert not exp.augment
+
+
+def test_settings_without_an_effect_are_refused_in_a_file(tmp_path: Path) -> None:
+    """In the file itself: a change on the command line may leave some of its settings unused."""
+    path = tmp_path / "mine.toml"
+    path.write_text('partition = "iid"\nbeta = 0.1\n')
+    with pytest.raises(InputError, match=r"mine\.toml: beta=0\.1 has no effect with partition=iid"):
+        select_experiment([str(path)], trust=False)
+    assert select_experiment([str(path)], trust=False, may_be_unused=True)[1].beta == 0.1
+    path.write_text("beta = 0.1\n")
+    assert select_experiment([str(path), "partition=iid"], trust=False)[1].partition == "iid"
+    path.write_text('partition = "iid"\nbeta = 0.1\n[versions]\nmoonfl = "0.1.0"\n')
+    assert select_experiment([str(path)], trust=False)[1].beta == 0.1
 
 
 def test_settings_without_an_effect_are_read_from_a_file(tmp_path: Path) -> None:

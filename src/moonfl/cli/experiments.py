@@ -28,7 +28,8 @@ def select_experiment(
     The words are one preset or TOML file (default: digits-moon) and key=value changes. If the
     changes set the dataset and there is no preset or file, every other key has its default. Code
     that the changes name is executed, code that only a file names if it is trusted. Changes without
-    an effect are refused, unless they `may_be_unused`, as by some settings of a sweep.
+    an effect are refused, and so are settings of a file that have none in the file, unless they
+    `may_be_unused`, as by some settings of a sweep.
     """
     check_spaces(words)
     changes = [word for word in words if is_change(word)]
@@ -42,7 +43,10 @@ def select_experiment(
         may_lack_dataset = True
     else:
         name = names[0] if names else presets.DEFAULT
-        exp = override(read_experiment(name, trust), changes)
+        base = read_experiment(name, trust)
+        if not may_be_unused:
+            check_file(name, base)
+        exp = override(base, changes)
         stem = Path(name).stem
         may_lack_dataset = "data_dir" in keys or lacks_dataset(name)
     if not may_be_unused:
@@ -50,6 +54,19 @@ def select_experiment(
     if may_lack_dataset:
         check_reads_files(exp)
     return stem, exp
+
+
+def check_file(name: str, exp: Experiment) -> None:
+    """Refuse settings without an effect in a TOML file, unless it is that of a stored run."""
+    if name in presets.PRESETS:
+        return
+    values = read_toml(Path(name))
+    if "versions" in values:
+        return
+    try:
+        check_effects(exp, values)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
 
 
 def lacks_dataset(name: str) -> bool:

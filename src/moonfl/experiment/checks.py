@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..aggregation import AGGREGATIONS
 from ..algorithms import has_own_model, replaces_aggregation
 from ..components import component_name, parts_of
+from ..data.datasets import source
 from ..data.partition import CLASS_PARTITIONS
 from ..data.targets import CLASSIFICATION, REGRESSION
 from ..errors import InputError
@@ -59,6 +60,13 @@ def check_effects(exp: "Experiment", keys: Collection[str]) -> None:
     if "out_dim" in keys and is_changed(exp, "out_dim") and not exp.head:
         raise InputError(
             f"out_dim={exp.out_dim} has no effect with head=false; remove out_dim, or use head=true"
+        )
+
+    preparation = source(exp.dataset).preparation
+    if "augment" in keys and not exp.augment and not (preparation and preparation.augments):
+        raise InputError(
+            f"augment=false has no effect with dataset={exp.dataset}, whose images are not "
+            "augmented; remove augment"
         )
 
 
