@@ -8,13 +8,14 @@ from pathlib import Path
 import tomli_w
 
 from moonfl.components import component_name, parts_of
-from moonfl.experiment import Experiment, from_toml, override, read_toml
+from moonfl.experiment import Experiment, from_toml, override
 from moonfl.presets import PRESETS
 from moonfl.report.labels import format_value
 from moonfl.report.runs import Run, find_runs, read_run
 from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.tables import Runs
 from moonfl.reproduce.targets import TARGETS, Entry, experiments
+from moonfl.runs.index import read_toml
 from moonfl.runs.schema import Record, encode
 
 HERE = Path(__file__).parent
