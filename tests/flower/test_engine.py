@@ -100,7 +100,7 @@ def test_too_few_answers_end_the_run_which_can_be_resumed(deployment: Deployment
 
 
 def test_as_many_sites_may_be_missing_in_a_sample_as_in_a_round_of_all(tmp_path: Path) -> None:
-    exp = replace(MOON3, parties=4, sample_fraction=0.5, rounds=4)
+    exp = replace(MOON3, parties=4, sample_fraction=0.75, rounds=4)
     sampled = [i for t in range(4) for i in sample_parties(exp, t)]
     down = max(range(4), key=sampled.count)
     deployment = Deployment(tmp_path / "federation", exp)
@@ -115,14 +115,24 @@ def test_as_many_sites_may_be_missing_in_a_sample_as_in_a_round_of_all(tmp_path:
     missing = [[p["party"] for p in r["parties"] if "missing" in p] for r in result.rounds]
     assert [down] in missing
     deployment.grid.online |= {down + 1}
-    expected = rf"[01] of [12] sites are connected, missing: site-{down + 1} after 0 s, and round"
+    expected = rf"[012] of [123] sites are connected, missing: site-{down + 1} after 0 s, and round"
     with pytest.raises(RunError, match=expected):
         deployment.serve(min_parties=4, out=str(tmp_path / "all"))
 
 
 @pytest.mark.parametrize(
     ("sampled", "min_parties", "needed"),
-    [(10, 8, 8), (5, 8, 3), (2, 8, 1), (1, 8, 1), (0, 8, 0), (5, 10, 5), (0, 10, 0)],
+    [
+        (10, 8, 8),
+        (5, 8, 3),
+        (2, 8, 2),
+        (1, 8, 1),
+        (0, 8, 0),
+        (5, 10, 5),
+        (0, 10, 0),
+        (5, 2, 2),
+        (5, 1, 1),
+    ],
 )
 def test_how_many_of_the_sampled_parties_must_answer(
     sampled: int, min_parties: int, needed: int

@@ -403,8 +403,7 @@ def _add_deployment_options(sub: Parser) -> None:
         "deadline": (float, "deadline for a party's answer, in seconds"),
         "min-parties": (
             count,
-            "minimum number of answers in a round of all parties; as many may be missing in a "
-            "sample",
+            "minimum number of answers in a round of all parties; a sample may lack as many",
         ),
         "wait": (float, "seconds to wait for sites that are not connected"),
         "attempts": (count, "maximum number of attempts per round"),

@@ -326,12 +326,14 @@ class SiteEngine:
 
 
 def answers_needed(sampled: int, parties: int, min_parties: int) -> int:
-    """Return how many of the sampled parties must answer in a round, at least one if there is one.
+    """Return how many of the sampled parties must answer in a round.
 
     `min_parties` of all parties says how many may be missing. So many may be missing in every
-    sample, because the sites that are down may all be in it.
+    sample, because the sites that are down may all be in it. If `min_parties` is two or more, so
+    are the answers, because the mean of one update is that update.
     """
-    return min(sampled, max(1, sampled - (parties - min_parties)))
+    smallest = min(2, min_parties)
+    return min(sampled, max(smallest, sampled - (parties - min_parties)))
 
 
 def missing_update(party: int, reason: str) -> Update:

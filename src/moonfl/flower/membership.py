@@ -39,7 +39,7 @@ class RoundRules:
     )
     min_parties: int = setting(
         2,
-        "minimum number of answers in a round of all parties; as many may be missing in a sample",
+        "minimum number of answers in a round of all parties; a sample may lack as many",
         low=1,
     )
     wait: float = setting(
