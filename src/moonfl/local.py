@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from . import seeds, tree
+from .aggregation import clip_difference
 from .data.base import Examples
 from .data.loader import batches
 from .errors import DivergenceError, RunError
@@ -207,6 +208,7 @@ def party_view(
         class_counts=task.objective.counts(data.y, len(task.classes)),
         outputs=functools.partial(outputs_of, exp, task, workbench, data),
         personal=personal,
+        clipped=functools.partial(clip_difference, clip=exp.clip),
     )
 
 

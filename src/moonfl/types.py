@@ -97,6 +97,8 @@ class Party:
     # outputs of a frozen model for all samples of the party, batch by batch, not augmented
     outputs: Callable[[Params], Iterator[tuple[Output, Batch]]]
     personal: Params = field(default_factory=dict)  # tensors that stay at the party
+    # (difference that is sent) -> what the server counts of it: scaled down to the norm `clip`
+    clipped: Callable[[Params], Params] = lambda difference: difference
 
     @property
     def global_model(self) -> Params:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from helpers.problems import MemoryRecorder, mean_variate, quadratics, train
-from moonfl.algorithms import MOON, FedAvg, FedDyn, FedNova, FedProx, Scaffold
+from moonfl.algorithms import MOON, Algorithm, FedAvg, FedDyn, FedNova, FedProx, Scaffold
 from moonfl.algorithms.fednova import effective_steps
 from moonfl.engines.embedded import Embedded
 from moonfl.experiment import Experiment
@@ -92,6 +92,28 @@ def test_feddyn_reaches_the_optimum(alpha: float) -> None:
 def test_feddyn_reaches_the_optimum_with_sampling() -> None:
     w = solve(FedDyn(alpha=1.0), epochs=20, rounds=150, sample_fraction=0.5)
     assert w == pytest.approx(OPTIMUM, abs=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "epochs"),
+    [(Scaffold(), STEPS), (Scaffold() + FedProx(mu=0.5), STEPS), (FedDyn(alpha=1.0), 40)],
+    ids=lambda value: getattr(value, "label", None),
+)
+def test_control_variates_reach_the_optimum_with_clipping(
+    algorithm: Algorithm, epochs: int
+) -> None:
+    """What clip removes in the first rounds is sent later: parties store what the server counts.
+
+    The server's variate stays the mean of those of the parties. If parties stored their unclipped
+    differences, the fixed points would be 0.435, 0.466 and 0.68.
+    """
+    task = quadratics(A, B, [8, 8])
+    exp = replace(BASE, algorithm=algorithm, epochs=epochs, clip=0.3)
+    recorder = MemoryRecorder()
+    server = run(exp, task, Embedded(exp, task), recorder)
+    distances = [max(u.metrics["drift"] for u in updates) for updates in recorder.updates]
+    assert distances[0] > exp.clip > distances[-1]
+    assert float(server.params["w"]) == pytest.approx(OPTIMUM, abs=1e-3)
 
 
 def test_fednova_with_equal_steps_is_fedavg() -> None:

@@ -134,12 +134,14 @@ def test_one_party_moves_all_that_is_released_by_at_most_its_share(labels: tuple
     assert float(torch.cat(moves).norm()) == pytest.approx(share, rel=1e-5)
 
 
-@pytest.mark.parametrize(("parties", "rate"), [(6, 0.25), (10, 0.05), (4, 0.5)])
-def test_scaffolds_c_is_the_mean_of_the_c_i(parties: int, rate: float) -> None:
-    """Also if q N, the expected number of parties, is no integer."""
+@pytest.mark.parametrize(
+    ("parties", "rate", "clip"), [(6, 0.25, 1000), (10, 0.05, 1000), (4, 0.5, 1000), (4, 0.5, 0.3)]
+)
+def test_scaffolds_c_is_the_mean_of_the_c_i(parties: int, rate: float, clip: float) -> None:
+    """Also if q N, the expected number of parties, is no integer, and if every delta is clipped."""
     centres = [float(i) for i in range(1, parties + 1)]
     task = quadratics([1.0] * parties, centres, [8] * parties)
-    words = ["clip=1000", "dp=server", "dp.noise=1e-9", "algorithm=scaffold"]
+    words = [f"clip={clip}", "dp=server", "dp.noise=1e-9", "algorithm=scaffold"]
     base = replace(QUICK, parties=parties, sample_fraction=rate, rounds=12)
     exp = override(base, words)
     engine = Embedded(exp, task)

@@ -46,7 +46,9 @@ class Scaffold(Algorithm):
         # momentum, K steps count for more than K.
         scale = 1 / (party.lr * effective_steps(steps, party.momentum))
         gradient = tree.mul(tree.sub(party.global_params, trained), scale)
-        delta = tree.sub(gradient, party.shared["c"])
+        # The server adds what clip leaves of delta to c, so c_i has to do the same: c stays their
+        # mean, and the rest is part of the next delta.
+        delta = party.clipped(tree.sub(gradient, party.shared["c"]))
         return {"c_i": tree.add(party.state["c_i"], delta)}, {"delta_c": delta}
 
     def extra_like(self, params: Params, steps: int, momentum: float) -> State:
