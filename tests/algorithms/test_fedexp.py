@@ -54,6 +54,12 @@ def test_parties_that_agree_are_averaged() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.001])
+def test_changes_that_cancel_leave_the_model_unchanged(epsilon: float) -> None:
+    updates = [update(0, [2.0, -1.0], 10), update(1, [0.0, 3.0], 10)]
+    assert combine(FedExP(epsilon=epsilon), [1.0, 1.0], updates) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.001])
 def test_parties_that_do_not_move_leave_the_model_unchanged(epsilon: float) -> None:
     updates = [update(i, [1.0, 1.0], 10) for i in range(3)]
     assert combine(FedExP(epsilon=epsilon), [1.0, 1.0], updates) == [1.0, 1.0]

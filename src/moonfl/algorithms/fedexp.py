@@ -52,6 +52,6 @@ class FedExP(Algorithm):
         )
         individual = float(mean(squares)["d"])
         of_mean = float(squared_distance(average, server.params))
-        if individual == 0:  # no party moved
+        if of_mean == 0:  # no direction to extrapolate in
             return 1.0
         return max(1.0, individual / (2 * (of_mean + self.epsilon)))
