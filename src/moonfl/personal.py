@@ -51,6 +51,16 @@ def personal_names(selection: str | None, model: nn.Module) -> tuple[str, ...]:
     return selected
 
 
+def check_personal(exp: Experiment, names: tuple[str, ...], model: nn.Module) -> None:
+    """Refuse personal tensors without a parameter if the method trains those that are personal."""
+    if "personal" in exp.algorithm.requires and tree.params_of(model).keys().isdisjoint(names):
+        raise InputError(
+            f"{exp.algorithm.label} trains the personal parameters of a party, and "
+            f"personal={exp.personal} selects only buffers: {', '.join(names)}; use "
+            "personal=output, or another method"
+        )
+
+
 def _is_selected(selection: str, name: str, model: nn.Module) -> bool:
     """Return True if the setting `personal` selects the tensor with this name."""
     owner = name.rpartition(".")[0]

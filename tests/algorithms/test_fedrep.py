@@ -15,7 +15,7 @@ from moonfl.experiment import Experiment, override
 from moonfl.federation import init_server
 from moonfl.local import Workbench, local_update
 from moonfl.personal import LABEL, personal_names
-from moonfl.task import Task
+from moonfl.task import Task, build_task, read, split
 from moonfl.types import Params, State, Update
 
 LR = 0.1
@@ -92,3 +92,13 @@ def test_it_composes() -> None:
 def test_it_needs_a_personal_part() -> None:
     with pytest.raises(InputError, match="fedrep needs personal; set it, as in personal=output"):
         override(Experiment(), ["algorithm=fedrep"])
+
+
+def test_a_personal_part_without_parameters_is_refused() -> None:
+    """The phase of the head would train nothing."""
+    exp = override(Experiment(), ["algorithm=moon+fedrep", "personal=.*running_(mean|var)"])
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
+    data = split(exp, read(exp))
+    with pytest.raises(InputError, match=r"selects only buffers: encoder.2.running_mean"):
+        build_task(exp, data, model=network)
+    build_task(replace(exp, algorithm=MOON()), data, model=network)

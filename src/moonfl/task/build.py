@@ -15,7 +15,7 @@ from ..experiment import Experiment
 from ..models.encoders import ENCODERS, ModelSource
 from ..numerics import standard_settings
 from ..objectives import make_objective
-from ..personal import personal_names
+from ..personal import check_personal, personal_names
 from .federated_data import (
     FederatedData,
     check_fits_float32,
@@ -105,6 +105,7 @@ def build_task(
     is_factory = exp.model not in ENCODERS and not isinstance(model, nn.Module)
     check_model(network, is_factory=is_factory)
     personal = personal_names(exp.personal, network.model)
+    check_personal(exp, personal, network.model)
     if exp.dp.is_private:
         check_private(exp, network, personal, is_encoded=encoding is not None)
     if exp.precision != "float32":
