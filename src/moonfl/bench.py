@@ -221,6 +221,7 @@ def make_step(exp: Experiment, task: Task, variant: Variant, batch: int = BATCH)
         frozen=bench.frozen,
         class_counts=task.objective.counts(examples.y, len(task.classes)),
         outputs=lambda model: iter([(bench.frozen(model)(samples), samples)]),
+        effective_steps=lambda steps: exp.effective_steps(steps, t=0),
     )
     model = bench.module(party.global_model).train()
     loss_of = exp.algorithm.local_loss(party)

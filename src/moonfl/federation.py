@@ -1,5 +1,6 @@
 """The federation: the only loop over rounds, for every engine."""
 
+import functools
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -95,7 +96,8 @@ def _aggregate(exp: Experiment, server: Server, updates: list[Update], t: int) -
         trained = exp.dp.privatise(trained, private_round(exp, server, t))
     if not trained:
         return server
-    trained = AGGREGATIONS[exp.aggregation].prepare(trained, server.params, exp.momentum)
+    effective_steps = functools.partial(exp.effective_steps, t=t)
+    trained = AGGREGATIONS[exp.aggregation].prepare(trained, server.params, effective_steps)
     if exp.clip is not None and not exp.dp.is_private:
         trained = [clip_update(u, server.params, exp.clip) for u in trained]
     mean = aggregation_rule(exp.aggregation, exp.trim)
@@ -128,7 +130,7 @@ def private_round(exp: Experiment, server: Server, t: int) -> PrivateRound:
         rate=exp.sample_fraction,
         clip=exp.clip,
         params=server.params,
-        extra=exp.algorithm.extra_like(server.params, 1, exp.momentum),
+        extra=exp.algorithm.extra_like(server.params, exp.effective_steps(1, t)),
     )
 
 

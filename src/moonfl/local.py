@@ -207,6 +207,7 @@ def party_view(
         frozen=frozen_factory(exp, task, workbench, data),
         class_counts=task.objective.counts(data.y, len(task.classes)),
         outputs=functools.partial(outputs_of, exp, task, workbench, data),
+        effective_steps=functools.partial(exp.effective_steps, t=t),
         personal=personal,
         clipped=functools.partial(clip_difference, clip=exp.clip),
     )

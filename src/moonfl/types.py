@@ -96,6 +96,8 @@ class Party:
     class_counts: Tensor  # number of the party's samples of each class, [classes]
     # outputs of a frozen model for all samples of the party, batch by batch, not augmented
     outputs: Callable[[Params], Iterator[tuple[Output, Batch]]]
+    # FedNova's a: how many plain SGD steps move the weights as far as so many optimizer steps
+    effective_steps: Callable[[int], float]
     personal: Params = field(default_factory=dict)  # tensors that stay at the party
     # (difference that is sent) -> what the server counts of it: scaled down to the norm `clip`
     clipped: Callable[[Params], Params] = lambda difference: difference

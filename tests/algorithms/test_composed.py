@@ -57,7 +57,7 @@ class Watcher(Algorithm):
         assert list(party.state) == ["own"]
         return party.state, {"own": party.global_params}
 
-    def extra_like(self, params, steps, momentum):
+    def extra_like(self, params, effective_steps):
         return {"own": params}
 
     def finish_round(self, server, updates, parties, mean):

@@ -60,7 +60,7 @@ def test_a_method_declares_what_it_sends(algorithm: str) -> None:
     server = init_server(exp, task)
     workbench = Workbench(task.build)
     update, _ = local_update(exp, task, workbench, server, state=None, party=0, t=0)
-    declared = exp.algorithm.extra_like(server.params, update.num_steps, exp.momentum)
+    declared = exp.algorithm.extra_like(server.params, exp.effective_steps(update.num_steps, t=0))
     assert list(update.extra) == list(declared)
     for label, params in declared.items():
         assert list(update.extra[label]) == list(params)

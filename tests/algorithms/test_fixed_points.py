@@ -8,8 +8,12 @@ from helpers.problems import MemoryRecorder, mean_variate, quadratics, train
 from moonfl.algorithms import MOON, Algorithm, FedAvg, FedDyn, FedNova, FedProx, Scaffold
 from moonfl.algorithms.fednova import effective_steps
 from moonfl.engines.embedded import Embedded
+from moonfl.errors import InputError
 from moonfl.experiment import Experiment
-from moonfl.federation import run, sample_parties
+from moonfl.federation import init_server, run, sample_parties
+from moonfl.local import Workbench, local_update
+from moonfl.optimizers import Step
+from moonfl.server_optimizers import Momentum
 
 A = [1.0, 4.0]
 B = [0.0, 1.0]
@@ -134,6 +138,57 @@ def test_fednova_removes_the_bias_of_unequal_steps() -> None:
     assert solve(FedNova(), sizes, **changes) == pytest.approx(true, abs=5e-3)
     assert solve(FedAvg(), sizes, **changes) == pytest.approx(biased, abs=5e-3)
     assert abs(true - biased) > 0.02
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": FedProx(mu=5.0) + FedNova()},
+        {"algorithm": FedProx(mu=5.0), "aggregation": "fednova"},
+    ],
+    ids=["algorithm", "aggregation"],
+)
+def test_fednova_removes_the_bias_of_unequal_steps_with_a_proximal_term(changes: dict) -> None:
+    """The a_i of the proximal case, with the learning rate of the round.
+
+    The parties take 4 and 16 steps, and the optimum is 0.5. With the a_i of a loss without proximal
+    term the fixed point would be 0.26.
+    """
+    task = quadratics([0.2, 0.05], [0.0, 1.0], [8, 32])
+    exp = replace(
+        BASE,
+        epochs=4,
+        lr=0.02,
+        momentum=0.9,
+        schedule=Step(every=20, gamma=0.5),
+        server=Momentum(momentum=0.0, lr=10.0),
+        **changes,
+    )
+    assert float(train(exp, task).params["w"]) == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [FedAvg(), FedProx(mu=5.0), FedDyn(alpha=5.0), FedProx(mu=2.0) + FedDyn(alpha=3.0)],
+    ids=lambda algorithm: algorithm.label,
+)
+def test_a_constant_gradient_moves_the_weights_by_lr_a(algorithm: Algorithm) -> None:
+    task = quadratics([1e-5], [1e5], [8])
+    exp = replace(BASE, algorithm=algorithm, parties=1, momentum=0.9)
+    update, _ = local_update(
+        exp, task, Workbench(task.build), init_server(exp, task), state=None, party=0, t=0
+    )
+    expected = LR * exp.effective_steps(STEPS, t=0)
+    assert float(update.params["w"]) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"algorithm": FedProx(mu=40.0) + FedNova()}, {"aggregation": "fednova"}]
+)
+def test_fednova_refuses_to_divide_by_zero_steps(changes: dict) -> None:
+    """With lr mu = 2 an even number of steps ends where it began."""
+    with pytest.raises(InputError, match=r"number of steps, which is 0: .* fedprox\.mu"):
+        solve(**{"algorithm": FedProx(mu=40.0), "rounds": 1, **changes})
 
 
 def test_effective_steps_are_the_sum_of_the_weights_of_the_gradients() -> None:

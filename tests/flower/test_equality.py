@@ -33,6 +33,7 @@ TRAINING = {
     "adam": ["optimizer=adam", "lr=0.002", "schedule=cosine", "warmup=1", "grad_clip=0.5"],
     "nesterov": ["algorithm=fedavg", "nesterov=true", "schedule=step", "schedule.every=1"],
     "scaffold": ["algorithm=scaffold", "schedule=exponential", "schedule.gamma=0.5"],
+    "fednova": ["algorithm=fedprox+fednova", "mu=5", "schedule=exponential", "schedule.gamma=0.5"],
     "bfloat16": ["precision=bfloat16", "optimizer=adamw", "lr=0.002"],
 }
 

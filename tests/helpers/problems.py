@@ -156,6 +156,7 @@ def make_party(**changes: Any) -> Party:
         "frozen": lambda params: None,
         "class_counts": torch.ones(1),
         "outputs": lambda params: iter([]),
+        "effective_steps": float,
     }
     return Party(**{**fields, **changes})
 

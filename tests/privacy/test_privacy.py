@@ -239,7 +239,7 @@ def test_methods_see_only_the_noisy_mean(monkeypatch: pytest.MonkeyPatch) -> Non
 class Counting(FedAvg):
     """FedAvg that sends a number in addition to the model."""
 
-    def extra_like(self, params: Params, steps: int, momentum: float) -> State:
+    def extra_like(self, params: Params, effective_steps: float) -> State:
         return {"count": {"n": torch.tensor(1.0)}}
 
 

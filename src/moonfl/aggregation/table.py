@@ -16,8 +16,10 @@ class Aggregation(NamedTuple):
 
     rule: Callable[[float], Mean]
     description: str  # {weighting}: of the algorithm; {trim}: in per cent
-    # (updates, w^t, local momentum) -> updates to average in their place
-    prepare: Callable[[list[Update], Params, float], list[Update]] = lambda updates, w, r: updates
+    # (updates, w^t, a of so many steps) -> updates to average in their place
+    prepare: Callable[[list[Update], Params, Callable[[int], float]], list[Update]] = (
+        lambda updates, w, effective_steps: updates
+    )
     requires_sgd: str = ""  # why it needs SGD, without nesterov and grad_clip
 
 

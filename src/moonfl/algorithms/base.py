@@ -84,6 +84,15 @@ class Algorithm:
 
         return loss
 
+    @property
+    def proximal_weight(self) -> float:
+        """Return m if the local loss contains m/2 ||w - w^t||^2, and 0 if it does not.
+
+        FedNova divides by the number of steps that the party takes towards its own optimum, and
+        this term takes some of them back.
+        """
+        return 0.0
+
     def phases(self, party: Party, main: Phase) -> Sequence[Phase]:
         """Return the phases of this party's local training; `main` alone is the default.
 
@@ -110,12 +119,13 @@ class Algorithm:
         """
         return party.state, {}
 
-    def extra_like(self, params: Params, steps: int, momentum: float) -> State:
+    def extra_like(self, params: Params, effective_steps: float) -> State:
         """Declare what `finish` sends in addition to the model.
 
         The tensors that it sends have these names, shapes and dtypes. A server that does not trust
         its parties compares what they send with this. Scalars (tensors without dimensions) must be
-        equal, so they can only depend on these arguments.
+        equal, so they can only depend on these arguments. `effective_steps` is what
+        `party.effective_steps(steps)` returns in `finish`.
         """
         return {}
 

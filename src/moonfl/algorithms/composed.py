@@ -131,6 +131,10 @@ class Composed(Algorithm):
 
         return total
 
+    @property
+    def proximal_weight(self) -> float:
+        return sum(part.proximal_weight for part in self.parts)
+
     def phases(self, party: Party, main: Phase) -> Sequence[Phase]:
         divided: tuple[Phase, ...] = (main,)
         own: list[Phase] = []
@@ -162,10 +166,10 @@ class Composed(Algorithm):
             extra |= tree.add_prefix(key, sent)
         return state, extra
 
-    def extra_like(self, params: Params, steps: int, momentum: float) -> State:
+    def extra_like(self, params: Params, effective_steps: float) -> State:
         extra: dict[str, Params] = {}
         for key, part in self.by_key.items():
-            extra |= tree.add_prefix(key, part.extra_like(params, steps, momentum))
+            extra |= tree.add_prefix(key, part.extra_like(params, effective_steps))
         return extra
 
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:

@@ -34,6 +34,10 @@ class FedDyn(Algorithm):
     def init_party(self, params: Params) -> State:
         return {"g": tree.zeros_like(params)}  # gradient of the party's loss at its last weights
 
+    @property
+    def proximal_weight(self) -> float:
+        return self.alpha
+
     def term(self, party: Party) -> Term:
         def regulariser(output: Output, batch: Batch, w: Params) -> Tensor:
             linear = tree.dot(w, party.state["g"])

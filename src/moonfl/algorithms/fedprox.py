@@ -18,5 +18,9 @@ class FedProx(Algorithm):
 
     mu: float = setting(0.01, "weight of the proximal term; 0 is FedAvg", low=0)
 
+    @property
+    def proximal_weight(self) -> float:
+        return self.mu
+
     def term(self, party: Party) -> Term:
         return lambda output, batch, w: self.mu / 2 * tree.sq_dist(w, party.global_params)

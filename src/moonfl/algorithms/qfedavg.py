@@ -52,7 +52,7 @@ class QFedAvg(Algorithm):
         smoothness = torch.tensor([(1 - party.momentum) / party.lr], dtype=torch.float64)
         return {}, {"fairness": {"F": loss, "L": smoothness}}
 
-    def extra_like(self, params: Params, steps: int, momentum: float) -> State:
+    def extra_like(self, params: Params, effective_steps: float) -> State:
         if self.q == 0:
             return {}
         number = torch.zeros(1, dtype=torch.float64)

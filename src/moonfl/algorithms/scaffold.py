@@ -43,7 +43,8 @@ class Scaffold(Algorithm):
 
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
         # c_i+ = c_i - c + (x - y_i)/(lr a): line 12. Their a is the number of steps K; with
-        # momentum, K steps count for more than K.
+        # momentum, K steps count for more than K. A proximal term (SCAFFOLD + FedProx) is part of
+        # the loss whose mean gradient this is, so it does not change a.
         scale = 1 / (party.lr * effective_steps(steps, party.momentum))
         gradient = tree.mul(tree.sub(party.global_params, trained), scale)
         # The server adds what clip leaves of delta to c, so c_i has to do the same: c stays their
@@ -51,7 +52,7 @@ class Scaffold(Algorithm):
         delta = party.clipped(tree.sub(gradient, party.shared["c"]))
         return {"c_i": tree.add(party.state["c_i"], delta)}, {"delta_c": delta}
 
-    def extra_like(self, params: Params, steps: int, momentum: float) -> State:
+    def extra_like(self, params: Params, effective_steps: float) -> State:
         return {"delta_c": params}
 
     def finish_round(

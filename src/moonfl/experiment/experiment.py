@@ -7,6 +7,7 @@ from typing import Literal
 
 from .. import settings
 from ..algorithms import MOON, Algorithm, has_own_model, stores_state
+from ..algorithms.fednova import effective_steps
 from ..components import COMPONENTS, check_component
 from ..data.base import Reading
 from ..data.datasets import source
@@ -320,6 +321,12 @@ class Experiment:
             weight_decay=self.weight_decay,
             grad_clip=self.grad_clip,
         )
+
+    def effective_steps(self, steps: int, t: int) -> float:
+        """Return the weight of so many local steps in round t, a in FedNova's formula."""
+        options = self.step_options(t)
+        pull = options.lr * self.algorithm.proximal_weight
+        return effective_steps(steps, options.momentum, pull)
 
     def parties_per_round(self) -> int:
         """Return how many parties take part in a round."""

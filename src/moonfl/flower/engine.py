@@ -149,7 +149,8 @@ class SiteEngine:
         extra: State = {}
         if samples > 1 or not self.task.batch_norm:  # BatchNorm cannot train on a single sample
             steps = self.exp.epochs * max(1, samples // self.exp.batch_size)
-            extra = self.exp.algorithm.extra_like(server.params, steps, self.exp.momentum)
+            effective_steps = self.exp.effective_steps(steps, request.round)
+            extra = self.exp.algorithm.extra_like(server.params, effective_steps)
         expected = ExpectedUpdate(
             request=request, server=server, site=site, steps=steps, extra=extra
         )

@@ -207,7 +207,7 @@ def check_private(
             "personal=batchnorm, or use a model without BatchNorm"
         )
     params = {k: v for k, v in tree.params_of(network.model).items() if k not in personal}
-    for label, values in exp.algorithm.extra_like(params, 1, exp.momentum).items():
+    for label, values in exp.algorithm.extra_like(params, exp.effective_steps(1, t=0)).items():
         if values.keys() != params.keys():
             raise InputError(
                 f"dp does not cover what {exp.algorithm.label} sends in addition to the model "
