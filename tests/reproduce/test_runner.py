@@ -7,7 +7,7 @@ import pytest
 
 from helpers.problems import shorten, write_cifar10, write_cifar100, write_tiny_imagenet
 from moonfl.cli import main
-from moonfl.experiment import Experiment
+from moonfl.experiment import Experiment, to_toml
 from moonfl.reproduce import targets
 from moonfl.reproduce.runner import Options, reproduce, run_name
 from moonfl.reproduce.targets import TARGETS, Entry
@@ -153,8 +153,11 @@ def test_diverged_seed_is_named_and_its_setting_is_not_the_best(
     trials = {f"epochs {count}": replace(stable, epochs=count) for count in (1, 2)}
     entries = [Entry("tried", trials, "66.3")]
     monkeypatch.setitem(TARGETS, "loss", replace(TARGETS["loss"], entries=lambda dataset: entries))
-    folder = tmp_path / "runs" / run_name(replace(trials["epochs 1"], rounds=2, seed=0))
+    diverged = replace(trials["epochs 1"], rounds=2, seed=0)
+    folder = tmp_path / "runs" / run_name(diverged)
     folder.mkdir(parents=True)
+    (folder / "experiment.toml").write_text(to_toml(diverged))
+    (folder / "rounds.jsonl").write_text("")
     (folder / "diverged.txt").write_text("it did")
     reproduce("loss", Options(tmp_path, dataset="cifar10", seeds=2, rounds=2, workers=1))
     table, grid = capsys.readouterr().out.split("every setting tried")
