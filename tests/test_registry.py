@@ -100,6 +100,19 @@ def test_arguments_that_would_not_be_stored_are_refused(kind: str, cls: type) ->
         override(Experiment(), [f"{kind}={__name__}:{cls.__name__}", "lam=5"])
 
 
+@dataclass(frozen=True)
+class Doubling(moonfl.FedAvg):
+    lam: float = 1.0
+
+    def __init__(self, lam: float = 1.0) -> None:
+        object.__setattr__(self, "lam", 2 * lam)
+
+
+def test_fields_that_change_when_they_are_stored_and_read_are_refused() -> None:
+    with pytest.raises(moonfl.InputError, match="Doubling changes its fields when it is built"):
+        Experiment(algorithm=Doubling(1.0))
+
+
 class Plain(moonfl.FedAvg):
     lam = 1.0
 

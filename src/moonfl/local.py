@@ -209,7 +209,7 @@ def party_view(
         outputs=functools.partial(outputs_of, exp, task, workbench, data),
         effective_steps=functools.partial(exp.effective_steps, t=t),
         personal=personal,
-        clipped=functools.partial(clip_difference, clip=exp.clip),
+        clip_difference=functools.partial(clip_difference, clip=exp.clip),
     )
 
 

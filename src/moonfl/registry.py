@@ -43,14 +43,14 @@ def find(kind: str, name: str, table: Mapping[str, T]) -> T:
     target: Any = _import(kind, name, module)
     for part in path.split("."):
         if not hasattr(target, part):
-            raise unknown(f"{kind} in {module}", path, own_names(target, module))
+            raise unknown(f"{kind} in {module}", path, public_names(target, module))
         target = getattr(target, part)
     source_sha256(name)  # before the user edits the file further
     result: T = target
     return result
 
 
-def own_names(target: object, module: str) -> list[str]:
+def public_names(target: object, module: str) -> list[str]:
     """Return the public names of a module or class that its package defines, without imports."""
     package = module.partition(".")[0]
     names = []

@@ -119,12 +119,12 @@ def check_field_types(cls: type, label: str) -> None:
             )
 
 
-def check_attributes(value: object, label: str) -> None:
-    """Check that an instance of a dataclass holds nothing but its fields and cached properties.
+def check_attributes(value: Any, label: str) -> None:
+    """Check that a dataclass holds its fields as they were given, and cached properties.
 
     Other attributes are not stored with a run, and do not change its fingerprint.
     """
-    cls: Any = type(value)
+    cls = type(value)
     fields = {field.name for field in dataclasses.fields(cls)}
     for name in vars(value).keys() - fields:
         if not isinstance(getattr(cls, name, None), functools.cached_property):
@@ -132,6 +132,11 @@ def check_attributes(value: object, label: str) -> None:
                 f"{label}: {name} is not a field of {cls.__name__}, so it is not stored with a "
                 "run; declare it as a field, or as a property that is computed from fields"
             )
+    if dataclasses.replace(value) != value:
+        raise InputError(
+            f"{label}: {cls.__name__} changes its fields when it is built, so a resumed run would "
+            "have other values than were stored; compute them in properties instead"
+        )
 
 
 def build(cls: type[T], values: dict[str, object], prefix: str) -> T:

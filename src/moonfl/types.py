@@ -100,7 +100,7 @@ class Party:
     effective_steps: Callable[[int], float]
     personal: Params = field(default_factory=dict)  # tensors that stay at the party
     # (difference that is sent) -> what the server counts of it: scaled down to the norm `clip`
-    clipped: Callable[[Params], Params] = lambda difference: difference
+    clip_difference: Callable[[Params], Params] = lambda difference: difference
 
     @property
     def global_model(self) -> Params:

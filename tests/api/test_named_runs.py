@@ -1,6 +1,7 @@
 """Runs in directories that are named by their settings."""
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import moonfl
 from moonfl import Experiment
 from moonfl.api.named_runs import read_ended_run
 from moonfl.cli import main
+from moonfl.report.groups import group_runs
+from moonfl.report.runs import load_runs
 
 QUICK = Experiment(rounds=1, epochs=1, parties=2)
 DATA = ["dataset=csv", "data_dir=one.csv", "label=y", "partition=iid", "parties=2"]
@@ -27,6 +30,14 @@ import moonfl
 class Mine(moonfl.FedAvg):
     def term(self, party):
         return lambda output, batch, w: {factor} * output.z.square().mean()
+"""
+SCRIPT = f"""
+import sys
+{METHOD.format(factor=0.1)}
+SEED = 0
+if __name__ == "__main__":
+    exp = moonfl.Experiment(rounds=1, epochs=1, parties=2, algorithm=Mine(), seed=SEED)
+    moonfl.run(exp, sys.argv[1], workers=1)
 """
 
 
@@ -92,6 +103,25 @@ def test_stored_runs_of_other_data_or_code_are_refused(
 
 
 @pytest.mark.usefixtures("temporary_folder")
+def test_a_run_that_was_resumed_with_other_code_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No version of the file is that of all its rounds, so restoring it is no remedy."""
+    write_problem()
+    words = REPEATED["seeds"]
+    assert main(words) == 0
+    (settings,) = Path("runs").glob("*/experiment.toml")
+    table = '[code]\n"my:Mine from round 2" = "0"\n'
+    settings.write_text(settings.read_text().replace("[code]\n", table))
+    shutil.rmtree(settings.parent / "checkpoint")
+    capsys.readouterr()
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "was resumed with another version of the file that defines my:Mine; use" in error
+    assert "restore" not in error
+
+
+@pytest.mark.usefixtures("temporary_folder")
 def test_an_unfinished_run_is_not_resumed_with_other_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -108,6 +138,18 @@ def test_an_unfinished_run_is_not_resumed_with_other_code(
     assert "the file that defines my:Mine has changed since" in capsys.readouterr().err
     write_code(0.1)
     assert main(words) == 0
+
+
+def test_the_script_that_is_running_has_no_hash(tmp_path: Path) -> None:
+    """It also holds the settings of its runs: two seeds of a script are one group."""
+    script = tmp_path / "study.py"
+    script.write_text(SCRIPT)
+    for seed in ("0", "1"):
+        script.write_text(SCRIPT.replace("SEED = 0", f"SEED = {seed}"))
+        subprocess.run([sys.executable, script, tmp_path / seed], check=True, timeout=120)
+    runs, _ = load_runs([tmp_path])
+    (group,), _ = group_runs(runs)
+    assert sorted(run.seed for run in group.runs) == [0, 1]
 
 
 @pytest.mark.usefixtures("temporary_folder")

@@ -228,20 +228,6 @@ def test_codes_are_the_same_however_pandas_writes_them(
     assert column.categories == ("-3", "01", "1", "1.5", "2", "x1.0")
 
 
-def test_an_encoding_of_a_former_version_takes_codes_in_any_spelling() -> None:
-    shares = [0.5, 0.25, 0.25]
-    column = {"name": "stage", "categories": ["1.0", "10.0", "2.5"], "shares": shares}
-    record = convert({"impute": "mean", "columns": [column]}, EncodingRecord, "file")
-    encoding = from_record(record)
-    assert encoding.features == ("stage=1", "stage=10", "stage=2.5")
-    rows = encode_cells(table(("stage", ["1", "1.0", "10", "2.5"])), encoding)
-    assert rows[:, 0].tolist() == [0, 0, 1, 2]
-    column["categories"] = ["1", "1.0", "2.0"]  # of sites that write them differently
-    encoding = from_record(convert({"impute": "mean", "columns": [column]}, EncodingRecord, "file"))
-    assert encoding.features == ("stage=1", "stage=1.0", "stage=2")
-    assert encode_cells(table(("stage", ["1.0", "2"])), encoding)[:, 0].tolist() == [0, 2]
-
-
 def test_the_user_is_notified_of_unknown_categories(capsys: pytest.CaptureFixture[str]) -> None:
     """pandas reads 01 as the integer 1."""
     pandas = pytest.importorskip("pandas")

@@ -158,6 +158,8 @@ def test_settings_without_an_effect_are_refused_in_a_file(tmp_path: Path) -> Non
     assert select_experiment([str(path)], trust=False, may_be_unused=True)[1].beta == 0.1
     path.write_text("beta = 0.1\n")
     assert select_experiment([str(path), "partition=iid"], trust=False)[1].partition == "iid"
+    path.write_text("augment = false\n")  # of whatever dataset the command line sets
+    assert not select_experiment([str(path), "dataset=cifar10"], trust=False)[1].augment
     path.write_text('partition = "iid"\nbeta = 0.1\n[versions]\nmoonfl = "0.1.0"\n')
     assert select_experiment([str(path)], trust=False)[1].beta == 0.1
 

@@ -450,7 +450,7 @@ def test_the_target_is_that_of_the_same_data(tmp_path: Path) -> None:
         expected = {"a": 0.8, "b": 0.5, "c": 0.3}.get(digest)
         assert expected is None or targets[group.label] == pytest.approx(expected)
     for target in targets.values():
-        assert str(round(100 * target)) in overview_table(groups, None).note
+        assert f" {100 * target:.1f} %" in overview_table(groups, None).note
 
 
 def test_runs_of_different_code_are_different_groups(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from moonfl.local import Workbench, local_update
 from moonfl.settings import names
 from moonfl.task import Task, check_task, make_task
 from moonfl.task.build import UNUSED
-from moonfl.types import Batch
+from moonfl.types import Batch, Params, Party, State
 
 DIGITS = Experiment(rounds=1, epochs=1)
 
@@ -60,6 +60,26 @@ def test_the_task_of_another_experiment_is_refused(change: str) -> None:
     key = change.partition("=")[0]
     with pytest.raises(InputError, match=f"the task was made for {key}=.* experiment has {key}="):
         moonfl.run(other, task=make_task(BUILT_FOR), workers=1)
+
+
+class Counting(moonfl.FedAvg):
+    """Sends something that differential privacy does not cover."""
+
+    def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
+        return {}, {"count": {"n": torch.tensor(1.0)}}
+
+    def extra_like(self, params: Params, effective_steps: float) -> State:
+        return {"count": {"n": torch.tensor(1.0)}}
+
+
+def test_a_task_does_not_spare_another_method_the_checks_of_privacy_and_personal_tensors() -> None:
+    private = override(BUILT_FOR, ["clip=1", "dp=server", "dp.noise=1", "standardise=false"])
+    task = make_task(replace(private, algorithm=moonfl.FedAvg()))
+    with pytest.raises(InputError, match="the task was made for algorithm="):
+        moonfl.run(replace(private, algorithm=Counting()), task=task, workers=1)
+    personal = override(BUILT_FOR, ["personal=output"])
+    with pytest.raises(InputError, match="the task was made for algorithm="):
+        moonfl.run(replace(personal, algorithm=moonfl.FedRep()), task=make_task(personal))
 
 
 def test_a_task_serves_experiments_that_train_differently() -> None:

@@ -19,7 +19,7 @@ def clip_update(update: Update, w: Params, clip: float) -> Update:
     delta c_i) are clipped to the same norm separately, not scaled with w_i.
 
     A party that stores what it sends must count it in the same way, or the two differ from then on:
-    methods apply `Party.clipped` to it.
+    methods apply `Party.clip_difference` to it.
     """
     extra = {}
     for label, values in update.extra.items():

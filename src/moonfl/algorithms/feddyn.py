@@ -48,7 +48,7 @@ class FedDyn(Algorithm):
     def finish(self, party: Party, trained: Params, steps: int) -> tuple[State, State]:
         # g_i+ = g_i - alpha (w_i - w^t), where clip may shorten the change as in h: h stays the
         # mean of the g_i
-        change = party.clipped(tree.sub(party.global_params, trained))
+        change = party.clip_difference(tree.sub(party.global_params, trained))
         return {"g": tree.add(party.state["g"], change, self.alpha)}, {}
 
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:

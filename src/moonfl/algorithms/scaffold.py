@@ -49,7 +49,7 @@ class Scaffold(Algorithm):
         gradient = tree.mul(tree.sub(party.global_params, trained), scale)
         # The server adds what clip leaves of delta to c, so c_i has to do the same: c stays their
         # mean, and the rest is part of the next delta.
-        delta = party.clipped(tree.sub(gradient, party.shared["c"]))
+        delta = party.clip_difference(tree.sub(gradient, party.shared["c"]))
         return {"c_i": tree.add(party.state["c_i"], delta)}, {"delta_c": delta}
 
     def extra_like(self, params: Params, effective_steps: float) -> State:

@@ -22,7 +22,8 @@ from .experiments import Execution, resume_run, start_run
 REPEAT_HINTS = Hints(  # of commands that are repeated to complete their runs
     exists="another --out keeps it",
     previous="`moonfl resume {run} --previous` resumes from the previous checkpoint",
-    restart="remove {run} and repeat the command to start the run again, or use another --out",
+    restart="remove {run} and repeat the command to start the run again",
+    changed="remove {run} and repeat the command to start the run again, or use another --out",
 )
 
 

@@ -63,8 +63,11 @@ def check_file(name: str, exp: Experiment) -> None:
     values = read_toml(Path(name))
     if "versions" in values:
         return
+    keys = set(values)
+    if "dataset" not in values:
+        keys.discard("augment")  # whether there is augmentation depends on the dataset
     try:
-        check_effects(exp, values)
+        check_effects(exp, keys)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
 

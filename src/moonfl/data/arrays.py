@@ -182,7 +182,7 @@ def make_samples(location: str, x: Array, *, integers: bool) -> torch.Tensor:
     """Return the samples as a tensor: uint8 images, int64 token ids, or finite floats."""
     if x.dtype.kind not in "biuf" or x.size == 0:
         raise InputError(f"{location} must hold integers or floats, got {x.dtype} {list(x.shape)}")
-    if x.ndim == 4 and x.shape[3] in CHANNELS and min(x.shape[1:3]) > max(CHANNELS):
+    if x.ndim == 4 and _has_channels_last(x):
         raise InputError(
             f"{location} {list(x.shape)} has its channels last; images are [N, C, H, W]: "
             "use x.transpose(0, 3, 1, 2)"
@@ -198,6 +198,18 @@ def make_samples(location: str, x: Array, *, integers: bool) -> torch.Tensor:
     _check_rows(location, x, np.isfinite(values), "NaN or infinite values")
     _check_rows(location, x, np.abs(values) <= FLOAT32_MAX, "values that are too large for float32")
     return torch.from_numpy(values)
+
+
+def _has_channels_last(x: Array) -> bool:
+    """Return True if [N, ., ., .] probably has the channels of images as its last axis.
+
+    Values other than uint8 may be no images. They count as images if they have several channels
+    and the proportions of an image: sensors over time may be [N, 12, 207, 1].
+    """
+    height, width, channels = x.shape[1:]
+    short, long = sorted((height, width))
+    is_image = x.dtype == np.uint8 or (channels > 1 and long <= 4 * short)
+    return is_image and channels in CHANNELS and short > max(CHANNELS)
 
 
 def _is_exact(x: Array) -> NDArray[np.bool_]:

@@ -116,7 +116,7 @@ def _equal_codes(place: str, cells: set[str]) -> list[Finding]:
     """Return codes that are one number, but different categories: 1 and 01."""
     names = {category(text) for text in cells if is_number(text)}
     findings = []
-    for group in _grouped(names, parse_number):
+    for group in _groups_by(names, parse_number):
         text = f"{place} has {group}, one number but different categories; use one spelling"
         findings.append(Finding(WARNING, text))
     return findings
@@ -138,11 +138,11 @@ def similar_names(place: str, names: Iterable[str], advice: str) -> list[Finding
     difference = "which differ only in case, whitespace or a decimal point"
     return [
         Finding(WARNING, f"{place} {group}, {difference}; {advice}")
-        for group in _grouped(names, category)
+        for group in _groups_by(names, category)
     ]
 
 
-def _grouped(names: Iterable[str], key: Callable[[str], object]) -> list[str]:
+def _groups_by(names: Iterable[str], key: Callable[[str], object]) -> list[str]:
     """Return the lists of names that have the same key, where there are several."""
     groups: dict[object, list[str]] = defaultdict(list)
     for name in sorted(names):

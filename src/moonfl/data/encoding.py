@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..runs.schema import ColumnRecord, EncodedColumnRecord, EncodingRecord
-from .cells import category
 
 Impute = Literal["refuse", "mean", "indicator"]
 UNKNOWN = -1.0  # the number of a category that the encoding does not have
@@ -121,13 +120,10 @@ class Encoding:
 
 
 def from_record(record: EncodingRecord) -> Encoding:
-    """Return the encoding of a record; `Encoding.to_record` is the inverse.
-
-    Codes get the spelling that cells are compared in: former versions stored them as in the file.
-    """
+    """Return the encoding of a record; `Encoding.to_record` is the inverse."""
     columns = []
     for column in record.columns:
-        categories = None if column.categories is None else _respelled(column.categories)
+        categories = None if column.categories is None else tuple(column.categories)
         if len(categories or ()) != len(column.shares) or column.std <= 0:
             raise InputError(
                 f"the encoding of column '{column.name}' must have one share per category and a "
@@ -146,15 +142,6 @@ def from_record(record: EncodingRecord) -> Encoding:
     if not columns:
         raise InputError("the encoding has no columns")
     return Encoding(record.impute, tuple(columns))
-
-
-def _respelled(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of categories as `category` spells them; two never get the same name."""
-    spelled: list[str] = []
-    for name in names:
-        key = category(name)
-        spelled.append(name if key in names or key in spelled else key)
-    return tuple(spelled)
 
 
 def _feature_names(column: EncodedColumn) -> list[str]:

@@ -164,8 +164,12 @@ def code_names(exp: Experiment) -> tuple[str, ...]:
 
 
 def code_hashes(exp: Experiment) -> dict[str, str]:
-    """Return the SHA-256 of the file of each dotted path that an experiment names."""
-    hashes = {name: source_sha256(name) for name in code_names(exp)}
+    """Return the SHA-256 of the file of each dotted path that an experiment names.
+
+    A script that is running is left out: it also holds the settings of its runs, such as the seed.
+    """
+    names = [name for name in code_names(exp) if not name.startswith("__main__:")]
+    hashes = {name: source_sha256(name) for name in names}
     return {name: value for name, value in hashes.items() if value is not None}
 
 

@@ -8,6 +8,7 @@ diverged.txt if training diverged. schema.py describes the JSON files.
 
 import contextlib
 import fcntl
+import functools
 import itertools
 import os
 import platform
@@ -21,7 +22,6 @@ from typing import Any
 import tomli_w
 
 from ..components import COMPONENTS, check_resumable
-from ..data.encoding import from_record
 from ..errors import (
     ChangedRunError,
     DamagedRunError,
@@ -55,9 +55,15 @@ TRACKERS_FILE = "trackers.json"  # the ids of the trackers' runs
 STAGED = ".new"  # files of a run that is about to replace another
 
 
+@functools.cache
+def package_version(name: str) -> str:
+    """Return the version of an installed package."""
+    return metadata.version(name)
+
+
 def versions() -> dict[str, str]:
     """Return the versions of the software that affects the results."""
-    packages = {name: metadata.version(name) for name in ("moonfl", "torch", "numpy")}
+    packages = {name: package_version(name) for name in ("moonfl", "torch", "numpy")}
     return packages | {
         "kernels": in_use(),
         "python": platform.python_version(),
@@ -226,7 +232,7 @@ def check_data(directory: Path, exp: Experiment, task: Task) -> None:
     stored = read_partition(directory)
     if stored.sha256 is None:
         raise DamagedRunError(f"{directory / PARTITION} is damaged: it has no sha256")
-    if stored.sha256 != task.sha256 and not _is_respelled(stored, task):
+    if stored.sha256 != task.sha256:
         raise ChangedRunError(
             f"the data of {exp.dataset} have changed since {directory} began: "
             "other samples, or another partition; restore the data"
@@ -234,13 +240,6 @@ def check_data(directory: Path, exp: Experiment, task: Task) -> None:
     check_names("class", stored.classes, task.classes, directory)
     check_names("column", stored.features, task.features, directory)
     check_names("party", stored.names, task.names, directory)
-
-
-def _is_respelled(stored: PartitionRecord, task: Task) -> bool:
-    """Return True if only the spelling of codes differs, which former versions stored as 1.0."""
-    if stored.encoding is None or from_record(stored.encoding) != task.preparation.encoding:
-        return False
-    return stored.sha256 == task.hash_data(stored.encoding)
 
 
 def check_names(
@@ -263,9 +262,15 @@ def check_code(directory: Path, exp: Experiment) -> None:
     Code whose file is unknown, as in runs of older versions, is accepted.
     """
     current = code_hashes(exp)
-    for key, stored in software(read_toml(directory / SETTINGS), "code").items():
-        name = component_of(key)
-        if current.get(name, stored) != stored:
+    stored: dict[str, set[str]] = {}
+    for key, value in software(read_toml(directory / SETTINGS), "code").items():
+        stored.setdefault(component_of(key), set()).add(value)
+    for name, values in stored.items():
+        if len(values) > 1:
+            raise ChangedRunError(
+                f"{directory} was resumed with another version of the file that defines {name}"
+            )
+        if not values >= {current.get(name, *values)}:
             raise ChangedRunError(
                 f"the file that defines {name} has changed since {directory} was trained with it; "
                 "restore the file"

@@ -19,6 +19,7 @@ class Hints:
     exists: str  # how to resume, replace or keep an existing run
     previous: str  # how to resume from the previous checkpoint
     restart: str  # how to start again
+    changed: str = "or start a new run in another directory"  # what else if data or code changed
 
     def hint(self, error: InputError, run: Path) -> str:
         """Return the hint for an error."""
@@ -26,6 +27,8 @@ class Hints:
             template = self.exists
         elif isinstance(error, DamagedRunError) and error.has_previous:
             template = self.previous
+        elif isinstance(error, ChangedRunError):
+            template = self.changed
         else:
             template = self.restart
         return template.replace("'{run}'", repr(str(run))).replace("{run}", str(run))

@@ -35,7 +35,7 @@ WARMUP = 0.2  # share of the rounds in which no trial is stopped
 DIGITS = 4  # significant digits of floats from a range
 HINTS = replace(
     REPEAT_HINTS,
-    restart=(
+    changed=(
         f"remove {{run}} and {STORAGE} in the same folder and repeat the command to start the run "
         "again, or use another --out"
     ),

@@ -156,17 +156,20 @@ def check_task(exp: Experiment, task: Task) -> None:
         return
     built_for = with_derived_parties(task.experiment, task)
     exp = with_derived_parties(exp, task)
-    differing = [
+    differences = [
         key
         for key in settings.names(Experiment)
         if key not in UNUSED and getattr(exp, key) != getattr(built_for, key)
     ]
     if exp.dp.is_private and not built_for.dp.is_private:
-        differing.append("dp")
+        differences.append("dp")
+    # build_task checks what a method sends and which tensors it needs at the party.
+    if (exp.dp.is_private or exp.algorithm.requires) and exp.algorithm != built_for.algorithm:
+        differences.append("algorithm")
     if needs_test_owners(exp) and not needs_test_owners(built_for) and task.test_party is None:
         keys = ("algorithm", "personal", "finetune")
-        differing += [key for key in keys if getattr(exp, key) != getattr(built_for, key)]
-    for key in differing:
+        differences += [key for key in keys if getattr(exp, key) != getattr(built_for, key)]
+    for key in differences:
         raise InputError(
             f"the task was made for {key}={getattr(built_for, key)!r}, and the experiment has "
             f"{key}={getattr(exp, key)!r}; pass task=make_task(experiment), or leave task out"

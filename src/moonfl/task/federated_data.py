@@ -72,7 +72,10 @@ def read(exp: Experiment) -> Dataset:
 
 
 class DatasetCache:
-    """Reads datasets and keeps the last one, for runs that follow each other with the same data."""
+    """Reads datasets and keeps the last one, for runs that follow each other with the same data.
+
+    It stays in memory while they train.
+    """
 
     def __init__(self) -> None:
         self._last: tuple[object, Dataset] | None = None

@@ -227,11 +227,9 @@ class Task:
     @functools.cached_property
     def sha256(self) -> str:
         """Return the hash that detects changed data."""
-        return self.hash_data(self.encoding_record())
-
-    def hash_data(self, encoding: EncodingRecord | None) -> str:
-        """Return the hash of all samples, and of the encoding of a table."""
-        return hash_examples(*self.all_parties(), *self.held_out.values(), encoding=encoding)
+        return hash_examples(
+            *self.all_parties(), *self.held_out.values(), encoding=self.encoding_record()
+        )
 
     def encoding_record(self) -> EncodingRecord | None:
         """Return the encoding of a table as plain values."""

@@ -52,6 +52,7 @@ HINTS = Hints(
     previous="`moonfl resume {run} --previous` resumes from the previous checkpoint",
     restart="`moonfl run {run}/experiment.toml --out {run} --force` starts the run again",
 )
+SEED_HINTS = replace(HINTS, changed="use another --out, or --force, which repeats all seeds")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -170,7 +171,7 @@ def summarise_privacy(exp: Experiment, runs: list[Run]) -> str:
 def run_seed(exp: Experiment, task: Task, folder: Path, args: argparse.Namespace) -> Run | None:
     """Return the finished run of one seed, after training what is missing; None if it diverged."""
     out = folder / run_name(exp)
-    ended = None if args.force else ended_run(exp, out, task=task, hints=HINTS)
+    ended = None if args.force else ended_run(exp, out, task=task, hints=SEED_HINTS)
     if ended is not None and ended.diverged:
         notify(f"seed {exp.seed} diverged before: {out}")
         return None
