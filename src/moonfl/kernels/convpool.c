@@ -89,11 +89,10 @@ static int active_places(const struct convpool *s, int o, const float *y, const 
     float total = 0.0f;
     for (int py = 0; py < s->ph; py++)
         for (int px = 0; px < s->pw; px++, e += s->pixel) {
-            const int on = !(y[e] <= 0.0f); /* ReLU, without a branch that could not be predicted */
             list[count].at = (2 * py * s->w + 2 * px) * s->c + place[arg[e * LANES]];
             list[count].dy = dy[e];
-            total += on ? dy[e] : 0.0f;
-            count += on;
+            total += through_relu(y[e], dy[e]);
+            count += !(y[e] <= 0.0f);
         }
     *sum += total;
     return count;

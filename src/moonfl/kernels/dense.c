@@ -21,10 +21,11 @@ int dense_forward(const struct step *step, const float *x, int64_t n)
 }
 
 /* Propagate the gradient of one sample through the ReLU, if there is one, and add it to the gradient of the bias. */
-static void through_relu(long outputs, int relu, const float *y, const float *dy, float *restrict g, float *restrict gb)
+static void sample_gradient(long outputs, int relu, const float *y, const float *dy, float *restrict g,
+                            float *restrict gb)
 {
     if (relu)
-        for (long o = 0; o < outputs; o++) g[o] = y[o] <= 0.0f ? 0.0f : dy[o];
+        for (long o = 0; o < outputs; o++) g[o] = through_relu(y[o], dy[o]);
     else memcpy(g, dy, sizeof(float) * outputs);
     for (long o = 0; o < outputs; o++) gb[o] += g[o];
 }
@@ -37,7 +38,7 @@ int dense_backward(const struct step *step, const float *x, const float *dy, flo
     float *g = edge + edge_floats;
     memset(step->gb, 0, sizeof(float) * outputs);
     for (long i = 0; i < n; i++)
-        through_relu(outputs, step->relu != 0, step->y + i * outputs, dy + i * outputs, g + i * outputs, step->gb);
+        sample_gradient(outputs, step->relu != 0, step->y + i * outputs, dy + i * outputs, g + i * outputs, step->gb);
     const struct product weights = {outputs, inputs, n, g, 1, outputs, x, inputs, 0, step->gw, inputs, 0};
     chosen->product(&weights, edge);
     const struct product input = {n, inputs, outputs, g, outputs, 1, step->w, inputs, 0, dx, inputs, 0};
