@@ -14,6 +14,7 @@ from helpers.problems import write_images, write_patients
 from moonfl import Experiment, InputError
 from moonfl.cli import main
 from moonfl.experiment import override
+from moonfl.runs.result import Result
 
 KEYS = ["label=outcome", "column=hospital", "ignore=patient", "impute=mean", "encode=onehot"]
 SHORT = ["rounds=1", "epochs=1", "batch_size=16", "out_dim=8"]
@@ -148,6 +149,43 @@ def test_wrong_data_are_refused(tmp_path: Path) -> None:
         moonfl.predict(result, path, party=1)
     np.savez(tmp_path / "x.npz", x=np.zeros((3, 6)))
     assert len(moonfl.predict(result, tmp_path / "x.npz").labels) == 3
+    missing = np.zeros((3, 6))
+    missing[1, 0] = np.nan
+    assert np.isfinite(moonfl.predict(result, missing).probabilities).all()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.array([[1.0, np.nan], [1.0, 2.0]]), "sample 0 of the array has NaN or infinite values"),
+        (np.array([[1.0, 2.0], [1e300, 2.0]]), "sample 1 of the array has values that are too"),
+        (np.array([[1j, 2]]), "must hold integers or floats, got complex128"),
+        (np.array([["1", "2"]]), "must hold integers or floats"),
+        ([[1.0, 2.0], [1.0]], "the samples are not an array of numbers"),
+        (3.0, r"a path, a data frame or an array \[N, ...\], got float"),
+        (None, r"a path, a data frame or an array \[N, ...\], got NoneType"),
+        (torch.zeros(0, 2), "must hold integers or floats"),
+    ],
+)
+def test_arrays_are_checked_like_files(vectors: Result, data: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        moonfl.predict(vectors, data)
+
+
+def test_predicting_leaves_a_model_as_it_is(vectors: Result) -> None:
+    model = vectors.model.train()
+    rows = [[1, 2], [3, 4]]
+    expected = moonfl.predict(vectors, torch.tensor(rows, dtype=torch.float32))
+    assert np.array_equal(moonfl.predict(model, rows).probabilities, expected.probabilities)
+    assert model.training
+
+
+@pytest.fixture(scope="module")
+def vectors() -> Result:
+    """Return a short run on samples of two numbers."""
+    rng = np.random.default_rng(0)
+    parties = [(rng.normal(size=(20, 2)), np.arange(20) % 2) for _ in range(2)]
+    return moonfl.federate("mlp", parties, rounds=1, epochs=1, batch_size=8, workers=1)
 
 
 def test_images_and_personal_models(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""moonfl.predict: classes, numbers or labels of new samples, which are given as raw data."""
+"""moonfl.predict: classes, numbers or labels of new samples, from raw data."""
 
+import copy
 import csv
 import io
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..data.arrays import make_samples
 from ..data.augment import is_pixels
 from ..data.base import Reading
 from ..data.columns import (
@@ -28,7 +30,7 @@ from ..data.images import Images
 from ..data.npz import read_samples
 from ..data.tables import read_cells
 from ..data.targets import MULTILABEL, REGRESSION
-from ..errors import InputError, first_names, notify
+from ..errors import InputError, first_line, first_names, notify
 from ..exports.source import from_directory, from_result
 from ..exports.weights import load_model
 from ..numerics import standard_settings
@@ -150,7 +152,7 @@ def find_model(
 ) -> TrainedModel:
     """Return the trained model on the CPU."""
     if isinstance(model, TrainedModel):
-        return model.cpu().eval()
+        return copy.deepcopy(model).cpu().eval()  # the caller's model stays as it is
     if isinstance(model, Result):
         artifact = from_result(model, party, best)
     elif (Path(model) / SETTINGS).exists():
@@ -178,8 +180,34 @@ def read_input(model: TrainedModel, data: Any) -> tuple[str, list[str], Tensor |
         table = frame_table(data, "the data frame")
         x = _rows_of_table(model, table)
         return "row", [str(k) for k in range(table.rows)], torch.from_numpy(x).to(model.dtype)
-    values = torch.as_tensor(data)
-    return "sample", [str(k) for k in range(len(values))], _as_stored(model, values)
+    values = _as_array(data)
+    return (
+        "sample",
+        [str(k) for k in range(len(values))],
+        _as_stored(model, _checked(model, values)),
+    )
+
+
+def _as_array(data: Any) -> NDArray[Any]:
+    """Return samples that are a tensor, an array, or nested lists of numbers, as an array."""
+    try:
+        values = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the samples are not an array of numbers: {first_line(error)}") from None
+    if values.ndim < 2:
+        raise InputError(
+            f"the samples must be a path, a data frame or an array [N, ...], got "
+            f"{type(data).__name__} {list(values.shape)}"
+        )
+    return values
+
+
+def _checked(model: TrainedModel, values: NDArray[Any]) -> Tensor:
+    """Return an array as a tensor after checking it; NaN is missing if the model imputes values."""
+    if model.encoding is not None and values.dtype.kind == "f":
+        make_samples("the array", np.where(np.isnan(values), 0, values), integers=False)
+        return torch.from_numpy(values.astype(np.float64))
+    return make_samples("the array", values, integers=model.dtype == torch.int64)
 
 
 def _read_path(model: TrainedModel, path: Path) -> tuple[str, list[str], Tensor | Images]:
@@ -245,4 +273,6 @@ def _as_stored(model: TrainedModel, values: Tensor) -> Tensor:
         )
     if values.dtype != model.dtype and model.dtype == torch.uint8:
         raise InputError(f"the model takes pixels of type uint8, got {values.dtype}")
+    if model.dtype == torch.int64 and not torch.equal(values, values.round()):
+        raise InputError("the model takes integers, got floats with a fraction")
     return values.to(model.dtype)
