@@ -543,15 +543,21 @@ def test_another_version_is_reported_and_recorded(
     assert "is now" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("version", "entries"), [("99", ["torch from round 3"]), (torch.__version__, [])]
+)
 def test_versions_of_rounds_that_were_not_finished_are_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, entries: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Resume with another version, stop before a round ends, and go back to the previous one."""
+    """Resume with another version, stop before a round ends, and go back to the previous one.
+
+    The previous checkpoint is resumed with the other version, or with the first one again.
+    """
     out = tmp_path / "run"
     exp = replace(QUICK, rounds=6)
     start(exp, out, 3)
-    newer = versions() | {"torch": "99"}
-    monkeypatch.setattr("moonfl.runs.directory.versions", lambda: newer)
+    first = versions()
+    monkeypatch.setattr("moonfl.runs.directory.versions", lambda: first | {"torch": "99"})
 
     def stop(exp: Experiment, t: int) -> list[int]:
         raise StopError
@@ -560,11 +566,13 @@ def test_versions_of_rounds_that_were_not_finished_are_forgotten(
         patch.setattr("moonfl.federation.sample_parties", stop)
         with pytest.raises(StopError):
             moonfl.resume(out, workers=1)
+    monkeypatch.setattr("moonfl.runs.directory.versions", lambda: first | {"torch": version})
     with pytest.raises(StopError):
         moonfl.resume(out, workers=1, previous=True, watch=stop_after(5))
     stored = tomllib.loads((out / "experiment.toml").read_text())["versions"]
-    assert [key for key in stored if "from round" in key] == ["torch from round 3"]
+    assert [key for key in stored if "from round" in key] == entries
     assert moonfl.resume(out, workers=1).rounds[-1].round == 6
+    assert moonfl.resume(out).rounds[-1].round == 6
 
 
 @pytest.mark.parametrize(

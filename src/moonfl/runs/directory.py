@@ -332,20 +332,17 @@ def _update_software(
     """Store changes in a table; return the former and the new value of each."""
     path = directory / SETTINGS
     values = read_toml(path)
+    entries = software(values, table)
     # An earlier resume may have stored values for rounds that it did not finish.
-    stored = {
-        key: value
-        for key, value in software(values, table).items()
-        if first_round(key) <= next_round
-    }
+    stored = {key: value for key, value in entries.items() if first_round(key) <= next_round}
     last = {component_of(key): value for key, value in stored.items()}
     changed = {
         name: (last[name], value)
         for name, value in current.items()
         if last.get(name, value) != value
     }
-    if changed:
-        for name, (_, value) in changed.items():
-            stored[f"{name} from round {next_round}"] = value
+    for name, (_, value) in changed.items():
+        stored[f"{name} from round {next_round}"] = value
+    if stored != entries:
         write_atomically(path, tomli_w.dumps(values | {table: stored}))
     return changed
