@@ -29,10 +29,11 @@ def test_commas_separate_values() -> None:
 
 def test_a_comma_inside_a_value() -> None:
     r"""`\,` is a comma of the value; keys that take a list are not swept."""
-    words = [r"personal=head\.[0\,2].*,output", "classes=a,b,c", "ignore=x,y"]
+    lists = ["classes=a,b,c", "ignore=x,y", "categorical=site,sex", "label=a,b"]
+    words = [r"personal=head\.[0\,2].*,output", *lists]
     common, axes = read_space(words)
     assert axes == [Values("personal", (r"head\.[0,2].*", "output"))]
-    assert common == ["classes=a,b,c", "ignore=x,y"]
+    assert common == lists
 
 
 def test_ranges() -> None:

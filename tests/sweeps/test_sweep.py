@@ -158,6 +158,19 @@ def test_a_sweep_reads_its_dataset_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(locations) == 1
 
 
+def test_an_error_of_a_run_is_not_blamed_on_memory(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise NameError("name 'z' is not defined")
+
+    monkeypatch.setattr("moonfl.sweeps.execution.train", fail)
+    assert main(["sweep", *SHORT, "lr=0.01,0.1", "--jobs", "2"]) == 1
+    err = capfd.readouterr().err
+    assert "NameError: name 'z' is not defined" in err
+    assert "the run failed; its error is printed above" in err
+
+
 def test_a_diverged_run_is_a_cell(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sweep", *SHORT, "lr=0.01,1e6", "momentum=0,0.5", "--jobs", "2"]
     for _ in range(2):

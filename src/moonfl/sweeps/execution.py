@@ -175,11 +175,14 @@ class Processes:
                 with contextlib.suppress(EOFError):
                     kind, text = entry.messages.recv()
                     raise kind(f"{entry.job.label}: {text}")
-            if entry.process.exitcode != 0:
+            code = entry.process.exitcode
+            if code is not None and code < 0:
                 raise RunError(
-                    f"{entry.job.label}: the process of the run ended with exit code "
-                    f"{entry.process.exitcode}; most often memory ran out: try --jobs 1"
+                    f"{entry.job.label}: the process of the run was ended by signal {-code}; most "
+                    "often memory ran out: try --jobs 1"
                 )
+            if code != 0:
+                raise RunError(f"{entry.job.label}: the run failed; its error is printed above")
 
 
 def serve(

@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..experiment import Experiment, fingerprint
 from ..settings import parse_float
 
-LISTS = ("classes", "ignore")
+LISTS = ("classes", "ignore", "categorical", "label")
 SEPARATOR = re.compile(r"(?<!\\),")
 NUMBER = r"[-+]?[\d.]+?(?:[eE][-+]?\d+)?"
 RANGE = re.compile(rf"(log:)?({NUMBER})\.\.({NUMBER})")
