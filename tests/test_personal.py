@@ -14,6 +14,7 @@ from helpers.flower_deployment import Deployment, run_simulated
 from helpers.flower_grid import unpack
 from helpers.interruption import StopError, results_of, stop_after
 from helpers.problems import (
+    AS_STORED,
     TINY,
     MemoryRecorder,
     gaussians,
@@ -23,6 +24,7 @@ from helpers.problems import (
 )
 from moonfl import tree
 from moonfl.algorithms import ALGORITHMS, Algorithm, FedAvg, FedProx, has_own_model
+from moonfl.data.base import Dataset, Examples
 from moonfl.data.npz import write_npz
 from moonfl.engines.embedded import Embedded
 from moonfl.errors import InputError, RunError
@@ -267,6 +269,15 @@ def test_a_common_test_set_is_shared_by_class_proportions() -> None:
     assert [shares[-1, k] for k in range(4)] == [0, 0, 0, 250]
     assert same(owner, share_test_set(test, labels, seed=0))
     assert not same(owner, share_test_set(test, labels, seed=1))
+
+
+def test_a_test_set_of_other_classes_is_refused() -> None:
+    exp = Experiment(dataset="npz", parties=2, personal="output", epochs=1, batch_size=8)
+    x = torch.randn(40, 3)
+    train, test = Examples(x, torch.arange(40) % 2), Examples(x, torch.full((40,), 2))
+    data = Dataset(train, test, ("a", "b", "c"), AS_STORED)
+    with pytest.raises(InputError, match="no party has a class of the test set"):
+        make_task(exp, data)
 
 
 def test_the_statistics_over_parties() -> None:

@@ -145,8 +145,9 @@ def local_update(
     num_samples = len(task.parties[party].y)
     if task.batch_norm and num_samples == 1:
         return untrained_update(exp, server, party), party_state(view.state, view.personal)
-    replica = workbench.replica(view.global_model)
-    initial_buffers = {name: view.global_model[name] for name in replica.buffers()}
+    global_model = view.global_model
+    replica = workbench.replica(global_model)
+    initial_buffers = {name: global_model[name] for name in replica.buffers()}
     training = run_phases(exp, task, workbench, replica, view, t=t)
     params = tree.copy(replica.params())
     buffers = tree.copy(replica.buffers())
@@ -331,7 +332,7 @@ def check_finite(exp: Experiment, params: Params, party: int, t: int) -> None:
 
 
 def check_state(verb: str, state: State) -> None:
-    """Check what `finish` returned: memory, files, processes and messages carry named tensors."""
+    """Check what `finish` returned: memory, files and messages carry named tensors on the CPU."""
     for label, params in state.items():
         is_mapping = isinstance(params, Mapping)
         if not is_mapping or not all(isinstance(value, Tensor) for value in params.values()):
@@ -339,6 +340,12 @@ def check_state(verb: str, state: State) -> None:
                 f"finish returns '{label}' for the party to {verb}, which is not a dict of tensors "
                 "by name; a number is written as torch.tensor(number)"
             )
+        for name, value in params.items():
+            if value.device.type != "cpu":
+                raise RunError(
+                    f"finish returns '{label}' for the party to {verb} with '{name}' on the device "
+                    f"{value.device}; call .cpu()"
+                )
 
 
 def on_device(party: Party, device: torch.device) -> Party:

@@ -404,6 +404,20 @@ def test_a_state_that_is_not_a_tensor_gets_a_clear_message(workers: int) -> None
         moonfl.federate(encoder, PARTIES, algorithm=Counts(), **QUICK | {"workers": workers})
 
 
+@dataclass(frozen=True)
+class OnDevice(moonfl.FedAvg):
+    """An algorithm that does not move its state to the CPU."""
+
+    def finish(self, party: Party, trained: Params, steps: int) -> Any:
+        return {"prev": {"w": torch.zeros(2, device="meta")}}, {}
+
+
+def test_a_state_on_a_device_gets_a_clear_message() -> None:
+    message = r"finish returns 'prev' .* with 'w' on the device meta; call \.cpu\(\)"
+    with pytest.raises(RunError, match=message):
+        moonfl.federate(encoder, PARTIES, algorithm=OnDevice(), **QUICK)
+
+
 SHARED = nn.Linear(5, 8)
 NORM = nn.BatchNorm1d(8, affine=False)
 VECTORS = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))

@@ -130,7 +130,9 @@ def test_matlab_arrays_are_those_of_scipy(compressed: bool, dtype: str, tmp_path
     path = tmp_path / "a.mat"
     arrays = {"X": np.arange(24).reshape(2, 3, 4).astype(dtype), "y": np.ones((1, 1), dtype)}
     savemat(path, arrays, do_compression=compressed)
-    for name, values in read_arrays(path.read_bytes()).items():
+    result = read_arrays(path.read_bytes())
+    assert list(result) == ["X", "y"]
+    for name, values in result.items():
         assert values.dtype == arrays[name].dtype
         assert np.array_equal(values, arrays[name])
 

@@ -19,7 +19,7 @@ from helpers.problems import TINY, MemoryRecorder, gaussians, train, with_algori
 from helpers.processes import start
 from moonfl import run as run_experiment
 from moonfl.algorithms import ALGORITHMS, MOON, FedAvg
-from moonfl.engines.base import make_engine
+from moonfl.engines.base import make_engine, num_cores
 from moonfl.engines.embedded import Embedded
 from moonfl.engines.pool import Pool
 from moonfl.engines.worker import TrainJob
@@ -149,6 +149,18 @@ def test_a_pool_with_an_accelerator_is_spawned_and_must_be_requested(
     with closing(make_engine(exp, task, 2)) as engine:
         assert isinstance(engine, Pool)
         assert engine.start_method == "spawn"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("max 100000", None), ("100000 100000", 1), ("50000 100000", 1)]
+)
+def test_cores_are_limited_by_the_container(
+    text: str, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cpu.max"
+    path.write_text(text)
+    monkeypatch.setattr("moonfl.engines.base.CPU_LIMIT", path)
+    assert num_cores() == (expected or len(os.sched_getaffinity(0)))
 
 
 def test_small_parties_are_handed_out_ahead_and_large_ones_are_not() -> None:

@@ -40,6 +40,14 @@ def test_overrides() -> None:
     assert (exp.rounds, exp.lr, exp.head, exp.model) == (3, 0.001, False, "simple-cnn")
 
 
+@pytest.mark.parametrize(("model", "expected"), [("resnet18", "resnet18"), (None, "resnet50")])
+def test_another_dataset_changes_the_model_only_if_it_is_the_default(
+    model: str | None, expected: str
+) -> None:
+    exp = override(Experiment(dataset="cifar10", model=model), ["dataset=cifar100"])
+    assert exp.model == expected
+
+
 def test_moon_with_fedavgm_is_set_by_the_server_optimizer() -> None:
     exp = override(
         Experiment(),

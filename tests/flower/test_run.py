@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import moonfl
@@ -15,6 +16,9 @@ from helpers.flower_deployment import (
 )
 from moonfl import InputError, RunError
 from moonfl.cli import main
+from moonfl.cli.commands.flower import _config
+from moonfl.cli.parser import parse
+from moonfl.experiment import Experiment
 from moonfl.flower import run
 from moonfl.flower.run import RunLog
 from moonfl.runs.index import SETTINGS
@@ -60,6 +64,18 @@ def test_a_server_that_does_not_run(
     assert main(["flower", "run", str(deployment.folder)]) == 1
     assert f"no SuperLink answers at 127.0.0.1:{port}" in capsys.readouterr().err.splitlines()[-1]
     assert not (deployment.folder / "server" / "runs").exists()
+
+
+def test_the_test_set_of_another_task(tmp_path: Path) -> None:
+    """A test set of a regression is read as one, and that of a classification is refused."""
+    exp = Experiment(dataset="sites", task="regression")
+    path = tmp_path / "test.npz"
+    np.savez(path, x=np.zeros((4, 3)), y=np.array([0.5, 1.5, 2.5, 3.5]))
+    words = ["flower", "run", "folder", "--test", str(path)]
+    assert _config(parse(words), exp)["test"] == str(path)
+    np.savez(path, x=np.zeros((4, 3)), y=np.array(["a", "b", "a", "b"]))
+    with pytest.raises(InputError, match=r"test\.npz"):
+        _config(parse(words), exp)
 
 
 def test_the_resume_hint_repeats_the_options(

@@ -22,7 +22,7 @@ from moonfl.errors import RunError
 from moonfl.federation import run
 from moonfl.runs.site_states import SiteStates
 from moonfl.runs.state_files import read_log
-from moonfl.runs.states import States
+from moonfl.runs.states import States, free_memory
 from moonfl.runs.tensor_files import StoredParams, load, save
 from moonfl.types import Mean, Server, Update
 
@@ -30,6 +30,19 @@ from moonfl.types import Mean, Server, Update
 def state(value: float) -> dict[str, dict[str, torch.Tensor]]:
     """Return a state with a tensor of this value and an integer."""
     return {"prev0": {"w": torch.full((100,), value), "n": torch.tensor(3)}}
+
+
+def test_free_memory_is_what_is_left_of_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moonfl.runs.states.CGROUP", tmp_path)
+    unlimited = free_memory()
+    files = {"max": "1000", "current": "900", "stat": "anon 600\ninactive_file 200\n"}
+    for name, text in files.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert free_memory() == 300
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free_memory() > unlimited / 2
 
 
 @pytest.mark.parametrize("budget", [0, 500, 10**9])

@@ -115,7 +115,8 @@ class Algorithm:
         """Return what the party stores, and what it sends in addition to its model.
 
         Called after local training. `trained` holds all parameters and buffers, also those that
-        stay at the party; `steps` is the number of optimizer steps.
+        stay at the party; `steps` is the number of optimizer steps. All tensors are on the CPU,
+        and so must those be that it returns.
         """
         return party.state, {}
 
@@ -132,7 +133,7 @@ class Algorithm:
     def finish_round(
         self, server: Server, updates: list[Update], parties: int, mean: Mean
     ) -> tuple[State, State]:
-        """Return what the server sends beside the model from now on, and what it stores.
+        """Return what the server sends in addition to the model from now on, and what it stores.
 
         `server` is the one before this round, and `parties` is N, the number of all parties. `mean`
         is the weighted mean, or a robust rule in its place: whatever is averaged over parties goes

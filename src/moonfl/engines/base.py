@@ -4,10 +4,12 @@ An engine trains the parties of a round and evaluates models. `Embedded` works i
 `Pool` in worker processes, and flower/engine.py at sites. All give bit-identical results.
 """
 
+import contextlib
 import multiprocessing
 import os
 import sys
 from numbers import Integral
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -20,6 +22,8 @@ from ..task import Task
 from ..types import Server, Update
 from .embedded import Embedded
 from .pool import Pool
+
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # microseconds of CPU time in every period
 
 
 class Engine(Protocol):
@@ -39,10 +43,14 @@ class Engine(Protocol):
 
 
 def num_cores() -> int:
-    """Return the number of CPU cores that this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of CPU cores that this process may use, within a container's limit."""
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # ValueError: "max" means no limit
+        quota, period = CPU_LIMIT.read_text().split()
+        cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
 
 
 def check_workers(workers: int | None) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from .. import settings
 from ..components import COMPONENTS, component_to_table, owners_of, setting_paths, with_name
+from ..data.datasets import source
 from ..errors import SYNONYMS, InputError, closest_names, notify, unknown
 from ..settings import RENAMED
 from .experiment import Experiment
@@ -17,7 +18,8 @@ def override(exp: Experiment, changes: list[str]) -> Experiment:
     A key is a field of Experiment, a setting of the algorithm (`mu=5`, `moon.mu=5` or
     `algorithm.mu=5`), or `KIND.KEY` for another component, as in `server.lr=0.1`. `KIND=NAME`, as
     in `algorithm=moon`, wherever it stands among the changes, starts from the defaults of that
-    class; a component that the experiment already has keeps its settings.
+    class; a component that the experiment already has keeps its settings. With another dataset, a
+    model that was the dataset's default becomes the default of the new one.
     """
     pairs = parse_changes(changes)
     values = to_dict(exp)
@@ -25,7 +27,8 @@ def override(exp: Experiment, changes: list[str]) -> Experiment:
         values.setdefault(kind, component_to_table(getattr(exp, kind)))
         if kind in pairs:
             values[kind] = with_name(kind, values[kind], pairs.pop(kind))
-    if pairs.get("dataset", exp.dataset) != exp.dataset:
+    has_default_model = exp.model == source(exp.dataset).model
+    if pairs.get("dataset", exp.dataset) != exp.dataset and has_default_model:
         values.pop("model", None)
     if "column" in pairs and "partition" not in pairs and pairs["column"] != "none":
         pairs["partition"] = "column"

@@ -35,6 +35,8 @@ from .schema import LogEntry
 from .state_files import StateFile, StateFiles, file_name
 from .tensor_files import StoredParams, load, write
 
+CGROUP = Path("/sys/fs/cgroup")  # the limits of a container
+
 
 class Generation(NamedTuple):
     """A state in memory, on disk, or both; if it is in neither, it is empty."""
@@ -214,5 +216,16 @@ def free_memory() -> int:
     except (OSError, StopIteration):
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     with contextlib.suppress(OSError, ValueError):  # ValueError: "max" means no limit
-        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+        limit = int((CGROUP / "memory.max").read_text())
+        free = min(free, max(0, limit - memory_in_use()))
     return free
+
+
+def memory_in_use() -> int:
+    """Return the bytes that the container of this process uses, without cached files."""
+    used = int((CGROUP / "memory.current").read_text())
+    for line in (CGROUP / "memory.stat").read_text().splitlines():
+        key, number = line.split()
+        if key in ("active_file", "inactive_file"):
+            used -= int(number)
+    return used

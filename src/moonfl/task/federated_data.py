@@ -164,6 +164,11 @@ def with_test_owners(exp: Experiment, data: FederatedData) -> FederatedData:
     strata = make_objective(exp.task).strata
     train = {i: strata(data.train.y[torch.from_numpy(part)]) for i, part in data.parts.items()}
     test_party = share_test_set(strata(data.test.y), train, exp.partition_seed)
+    if (test_party < 0).all():
+        raise InputError(
+            "personal models are evaluated on test samples of the classes that their party has, but "
+            "no party has a class of the test set; correct its labels"
+        )
     return replace(data, test_party=test_party)
 
 

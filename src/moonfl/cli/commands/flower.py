@@ -6,6 +6,7 @@ from typing import Any
 
 from ... import settings
 from ...components import short_name
+from ...data.base import Reading
 from ...data.npz import read_npz
 from ...errors import DivergenceError, InputError, RunError, notify, quoted
 from ...experiment import Experiment
@@ -90,7 +91,7 @@ def _config(args: argparse.Namespace, exp: Experiment) -> dict[str, Any]:
     if args.test is not None:
         test = Path(args.test)
         check_path(test)
-        read_npz(test)
+        read_npz(test, Reading(task=exp.task))
         config["test"] = str(test.resolve())
     if args.track:
         config["track"] = ",".join(args.track)
