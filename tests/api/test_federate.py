@@ -513,7 +513,7 @@ INVALID = [
     ({"parties": [Stream()]}, "must have a length and return samples by index; Stream does not"),
     (
         {"parties": [(np.ma.masked_greater(clusters(9, 0)[0], 1100), clusters(9, 0)[1])]},
-        "party 0: some .* are masked",
+        "party 0: x: some .* are masked",
     ),
     ({"parties": [clusters(9, 0), (np.zeros((4, 5)), np.zeros(4))]}, "party 1: y holds float64"),
     (

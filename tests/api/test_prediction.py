@@ -161,7 +161,7 @@ def test_wrong_data_are_refused(tmp_path: Path) -> None:
         (np.array([[1.0, 2.0], [1e300, 2.0]]), "sample 1 of the array has values that are too"),
         (np.array([[1j, 2]]), "must hold integers or floats, got complex128"),
         (np.array([["1", "2"]]), "must hold integers or floats"),
-        ([[1.0, 2.0], [1.0]], "the samples are not an array of numbers"),
+        ([[1.0, 2.0], [1.0]], "the samples: its samples have different shapes; pad"),
         (3.0, r"a path, a data frame or an array \[N, ...\], got float"),
         (None, r"a path, a data frame or an array \[N, ...\], got NoneType"),
         (torch.zeros(0, 2), "must hold integers or floats"),

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from ..data.arrays import make_samples
 from ..data.augment import is_pixels
@@ -30,7 +31,7 @@ from ..data.images import Images
 from ..data.npz import read_samples
 from ..data.tables import read_cells
 from ..data.targets import MULTILABEL, REGRESSION
-from ..errors import InputError, first_line, first_names, notify
+from ..errors import InputError, first_names, notify
 from ..exports.source import from_directory, from_result
 from ..exports.weights import load_model
 from ..numerics import standard_settings
@@ -40,6 +41,7 @@ from ..runs.recovery import IN_PYTHON, recovery_hints
 from ..runs.result import Result
 from ..seeds import one_thread
 from ..trained_model import TrainedModel
+from .user_data import array_of
 
 BATCH = 500  # samples that are predicted at a time
 THRESHOLD = 0.5  # a label with a larger probability is predicted
@@ -177,23 +179,25 @@ def read_input(model: TrainedModel, data: Any) -> tuple[str, list[str], Tensor |
     if isinstance(data, str | Path):
         return _read_path(model, Path(data))
     if is_frame(data):
+        if not model.features:
+            raise InputError(
+                "this model was trained on arrays, got a data frame; pass frame.to_numpy(), with "
+                "the columns in the order of the training samples"
+            )
         table = frame_table(data, "the data frame")
         x = _rows_of_table(model, table)
         return "row", [str(k) for k in range(table.rows)], torch.from_numpy(x).to(model.dtype)
-    values = _as_array(data)
-    return (
-        "sample",
-        [str(k) for k in range(len(values))],
-        _as_stored(model, _checked(model, values)),
-    )
+    samples = _as_stored(model, _checked(model, _array_of(data)))
+    return "sample", [str(k) for k in range(len(samples))], samples
 
 
-def _as_array(data: Any) -> NDArray[Any]:
+def _array_of(data: Any) -> NDArray[Any]:
     """Return samples that are a tensor, an array, or nested lists of numbers, as an array."""
-    try:
-        values = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the samples are not an array of numbers: {first_line(error)}") from None
+    if isinstance(data, Dataset) or (isinstance(data, tuple) and len(data) == 2):
+        raise InputError(
+            f"the samples are predicted without labels, got {type(data).__name__}; pass x alone"
+        )
+    values = array_of("the samples", data)
     if values.ndim < 2:
         raise InputError(
             f"the samples must be a path, a data frame or an array [N, ...], got "
@@ -273,6 +277,11 @@ def _as_stored(model: TrainedModel, values: Tensor) -> Tensor:
         )
     if values.dtype != model.dtype and model.dtype == torch.uint8:
         raise InputError(f"the model takes pixels of type uint8, got {values.dtype}")
+    if values.dtype == torch.uint8 and model.dtype != torch.uint8:
+        raise InputError(
+            f"the model was trained on {str(model.dtype).removeprefix('torch.')} samples, got "
+            "pixels of type uint8; convert them like the training samples"
+        )
     if model.dtype == torch.int64 and not torch.equal(values, values.round()):
         raise InputError("the model takes integers, got floats with a fraction")
     return values.to(model.dtype)

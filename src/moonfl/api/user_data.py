@@ -17,7 +17,15 @@ from .. import seeds, tree
 from ..data.arrays import check_labels, infer_names, make_examples, make_labels, with_common_dtype
 from ..data.augment import default_preparation
 from ..data.base import Array, Examples, check_names
-from ..data.columns import RawTable, Rules, frame_table, is_frame, read_columns, rules_of
+from ..data.columns import (
+    RawTable,
+    Rules,
+    column_names,
+    frame_table,
+    is_frame,
+    read_columns,
+    rules_of,
+)
 from ..data.encoding import Column
 from ..errors import InputError
 from ..experiment import Experiment
@@ -39,6 +47,8 @@ class Samples(NamedTuple):
     y: Array
     groups: Array | None = None  # of the samples
     table: RawTable | None = None  # the columns of a data frame
+    targets: tuple[str, ...] = ()  # the columns of y, if it is a data frame with several
+    index: Any = None  # of the rows of a pandas object
 
 
 def read_parties(
@@ -68,14 +78,34 @@ def _read_samples(location: str, data: object, stream: int, number: int = 0) -> 
         data = _read_dataset(location, data, stream, number)
     if not isinstance(data, tuple) or len(data) != 2:
         raise InputError(f"{location} must be (x, y) or a torch dataset, got {type(data).__name__}")
-    try:
-        x, y = (_as_array(values) for values in data)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{location}: {error}") from None
+    if all(isinstance(part, tuple) and len(part) == 2 for part in data):
+        raise InputError(f"{location} is a pair of pairs; pass several sets as a list or a dict")
+    x, y = (array_of(f"{location}: {name}", part) for name, part in zip("xy", data, strict=True))
     if x.ndim == 0 or len(x) == 0:
         raise InputError(f"{location} has no samples; pass at least one, or leave it out")
+    index = common_index(location, data)
     table = frame_table(data[0], location) if is_frame(data[0]) else None
-    return Samples(location, x, y, table=table)
+    targets = column_names(data[1]) if is_frame(data[1]) else ()
+    if len(targets) == 1:  # like an array [N]
+        return Samples(location, x, y.ravel(), table=table, index=index)
+    return Samples(location, x, y, table=table, targets=targets, index=index)
+
+
+def common_index(location: str, data: tuple[Any, Any]) -> Any:
+    """Return the index of x or y, None if neither has one; they are not joined by it."""
+    indexes = [part.index for part in data if hasattr(getattr(part, "index", None), "equals")]
+    for index in indexes[1:]:
+        check_same_index(f"{location}: x and y", indexes[0], index)
+    return indexes[0] if indexes else None
+
+
+def check_same_index(description: str, first: Any, second: Any) -> None:
+    """Check that rows that are paired by position have the same index; it may be another order."""
+    if len(first) == len(second) and not first.equals(second):
+        raise InputError(
+            f"{description} have different indexes, and are paired by position; sort one by the "
+            "index of the other, or use reset_index(drop=True) if their order is the same"
+        )
 
 
 def _read_dataset(
@@ -101,13 +131,31 @@ def _read_dataset(
     return samples, labels
 
 
-def _as_array(values: object) -> Array:
+def array_of(location: str, values: object) -> Array:
     """Return values as an array; an array of objects becomes one of the type that it holds."""
+    if np.ma.is_masked(values):
+        raise InputError(
+            f"{location}: some values are masked; fill them in, or leave their samples out"
+        )
+    if hasattr(values, "toarray"):
+        raise InputError(f"{location} is a sparse matrix, which is not supported; use .toarray()")
+    try:
+        return _converted(values)
+    except (TypeError, ValueError) as error:
+        reason = str(error)
+        if "inhomogeneous" in reason:
+            reason = "its samples have different shapes; pad or crop them to one shape"
+        raise InputError(f"{location}: {reason}") from None
+
+
+def _converted(values: object) -> Array:
+    """Return values as an array of one type, or of objects if they have several."""
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()
-    if np.ma.is_masked(values):
-        raise ValueError("some values are masked; fill them in, or leave their samples out")
     array = np.asarray(values)
+    if array.dtype.kind == "U" and isinstance(values, list | tuple):
+        objects = np.array(values, dtype=object)  # numpy turns numbers next to strings into strings
+        return array if all(isinstance(value, str) for value in objects.flat) else objects
     if array.dtype != object or array.size == 0:
         return array
     converted = np.array(array.tolist())
@@ -125,15 +173,15 @@ def with_groups(
     check_same_names("groups has entries", by_name, names)
     result = []
     for party, name in zip(sets, names, strict=True):
-        try:
-            values = _as_array(by_name[name])
-        except (TypeError, ValueError) as error:
-            raise InputError(f"the groups of {party.location}: {error}") from None
+        values = array_of(f"the groups of {party.location}", by_name[name])
         if values.shape != (len(party.x),) or values.dtype.kind not in "biuUS":
             raise InputError(
                 f"the groups of {party.location} must be {len(party.x)} integers or strings, one "
                 f"per sample, got {values.dtype} {list(values.shape)}"
             )
+        index = getattr(by_name[name], "index", None)
+        if hasattr(index, "equals") and party.index is not None:
+            check_same_index(f"the samples and groups of {party.location}", party.index, index)
         result.append(party._replace(groups=values.astype(np.str_)))
     return result
 
@@ -156,11 +204,11 @@ def federated_data(
 ) -> FederatedData:
     """Check the user's arrays and return them as federated data, with samples held out."""
     test_sets = _read_test(test, names)
-    sets = [*party_sets, *test_sets]
-    features = _column_names(sets)
+    features = _column_names([*party_sets, *test_sets])
+    sets, classes = with_common_targets([*party_sets, *test_sets], exp.reading.classes)
     for samples in sets:
         check_labels(f"{samples.location}: y", samples.y, exp.task)
-    classes = infer_names([samples.y for samples in sets], exp.task, exp.reading.classes)
+    classes = infer_names([samples.y for samples in sets], exp.task, classes)
     table = None
     if rules_of(exp.reading).encodes:
         table, parts = _encoded_parts(sets, features, classes, exp)
@@ -201,11 +249,12 @@ def _read_test(test: Data | Parties | None, names: tuple[str, ...]) -> list[Samp
 def _column_names(sets: list[Samples]) -> tuple[str, ...]:
     """Return the columns of data frames, in the order of the first; all must have the same.
 
-    Return () if some samples are not data frames.
+    Return () if no samples are data frames.
     """
     tables = [samples.table for samples in sets if samples.table is not None]
-    if len(tables) < len(sets):
+    if not tables:
         return ()
+    check_no_array("samples", sets, [samples.table is not None for samples in sets])
     features = tuple(tables[0].cells)
     check_names("a column", features)
     for table in tables[1:]:
@@ -218,6 +267,40 @@ def _column_names(sets: list[Samples]) -> tuple[str, ...]:
                     "data frames need the same columns"
                 )
     return features
+
+
+def check_no_array(what: str, sets: list[Samples], are_frames: list[bool]) -> None:
+    """Refuse arrays next to data frames, whose columns may have another order."""
+    if all(are_frames):
+        return
+    frame, array = sets[are_frames.index(True)], sets[are_frames.index(False)]
+    raise InputError(
+        f"{frame.location} has {what} as a data frame and {array.location} as an array; columns "
+        "are identified by name: pass data frames for all, or arrays (frame.to_numpy()) for all"
+    )
+
+
+def with_common_targets(
+    sets: list[Samples], names: tuple[str, ...]
+) -> tuple[list[Samples], tuple[str, ...]]:
+    """Return the sets with the columns of y in one order, and the names of the columns.
+
+    Without data frames the sets and `names`, those that the user has set, stay as they are.
+    """
+    if not any(samples.targets for samples in sets):
+        return sets, names
+    check_no_array("y", sets, [bool(samples.targets) for samples in sets])
+    order = names or sets[0].targets
+    result = []
+    for samples in sets:
+        if sorted(samples.targets) != sorted(order):
+            raise InputError(
+                f"{samples.location} has y with the columns {', '.join(samples.targets)}; they "
+                f"must be {', '.join(order)}"
+            )
+        columns = [samples.targets.index(name) for name in order]
+        result.append(samples._replace(y=samples.y[:, columns]))
+    return result, order
 
 
 def _numeric_parts(
@@ -249,7 +332,7 @@ def _with_parsed_rows(samples: Samples, features: tuple[str, ...]) -> Samples:
     if samples.table is None:
         return samples
     refuse = Rules(impute="refuse", encode="refuse", categorical=())
-    _, (rows,) = read_columns([samples.table], features or tuple(samples.table.cells), refuse)
+    _, (rows,) = read_columns([samples.table], features, refuse)
     dtype = samples.x.dtype if samples.x.dtype.kind in "biuf" else np.float64
     return samples._replace(x=rows.astype(dtype))
 

@@ -108,17 +108,27 @@ def make_labels(location: str, y: Array, classes: tuple[str, ...], task: str) ->
 
 
 def _task_hint(y: Array, task: str) -> str:
-    """Return which task labels of shape [N, L] may be meant for."""
+    """Return what labels of shape [N, L] may be meant for."""
     if task != CLASSIFICATION or y.ndim != 2:
         return ""
-    return "; several labels per sample need task=multilabel, several numbers task=regression"
+    if y.shape[1] == 1:
+        return "; use y.ravel()"
+    return (
+        "; several labels per sample need task=multilabel, several numbers task=regression; "
+        "use y.argmax(1) for one-hot classes"
+    )
 
 
 def check_labels(location: str, y: Array, task: str) -> None:
-    """Raise an InputError if a sample has no class: NaN, None, or pandas.NA."""
-    if task != CLASSIFICATION or y.dtype.kind not in "fO":
+    """Raise an InputError if a sample has no class: NaN, None, pandas.NA, or an empty string."""
+    if task != CLASSIFICATION:
         return
-    rows = [row for row, value in enumerate(y.ravel().tolist()) if is_missing_value(value)]
+    if y.dtype.kind == "U":
+        rows = np.flatnonzero(y.ravel() == "").tolist()
+    elif y.dtype.kind in "fO":
+        rows = [row for row, value in enumerate(y.ravel().tolist()) if is_missing_value(value)]
+    else:
+        return
     if rows:
         more = f", and {len(rows) - 1} more have none" if len(rows) > 1 else ""
         raise InputError(
@@ -203,12 +213,12 @@ def make_samples(location: str, x: Array, *, integers: bool) -> torch.Tensor:
 def _has_channels_last(x: Array) -> bool:
     """Return True if [N, ., ., .] probably has the channels of images as its last axis.
 
-    Values other than uint8 may be no images. They count as images if they have several channels
-    and the proportions of an image: sensors over time may be [N, 12, 207, 1].
+    Values other than uint8 may be no images. They count as images if they have the proportions of
+    one, and with a single channel if they are square: sensors over time may be [N, 12, 207, 1].
     """
     height, width, channels = x.shape[1:]
     short, long = sorted((height, width))
-    is_image = x.dtype == np.uint8 or (channels > 1 and long <= 4 * short)
+    is_image = x.dtype == np.uint8 or long <= (4 if channels > 1 else 1) * short
     return is_image and channels in CHANNELS and short > max(CHANNELS)
 
 

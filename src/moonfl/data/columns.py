@@ -325,9 +325,14 @@ def is_frame(data: object) -> bool:
     return hasattr(data, "columns") and hasattr(data, "__getitem__") and hasattr(data, "shape")
 
 
+def column_names(frame: Any) -> tuple[str, ...]:
+    """Return the names of a data frame's columns."""
+    return tuple(str(name).strip() for name in frame.columns)
+
+
 def frame_table(frame: Any, location: str) -> RawTable:
     """Return the cells of a data frame; `location` names it in messages."""
-    names = [str(name).strip() for name in frame.columns]
+    names = column_names(frame)
     if len(set(names)) < len(names):
         raise InputError(f"{location} has two columns of the same name; rename one of them")
     cells: dict[str, Cells] = {}

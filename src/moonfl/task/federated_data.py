@@ -166,8 +166,8 @@ def with_test_owners(exp: Experiment, data: FederatedData) -> FederatedData:
     test_party = share_test_set(strata(data.test.y), train, exp.partition_seed)
     if (test_party < 0).all():
         raise InputError(
-            "personal models are evaluated on test samples of the classes that their party has, but "
-            "no party has a class of the test set; correct its labels"
+            "personal models are evaluated on test samples of the classes that their party has, "
+            "but no party has a class of the test set; correct its labels"
         )
     return replace(data, test_party=test_party)
 
