@@ -52,6 +52,25 @@ def test_a_dotted_path_survives_the_file(module: Path) -> None:
     assert from_toml(Path("e.toml"), trust=True) == exp
 
 
+class Undeclared(moonfl.MOON):
+    mu = 7.0
+
+
+@dataclass(frozen=True)
+class Decorated(moonfl.MOON):
+    mu = 7.0
+
+
+@pytest.mark.parametrize("cls", [Undeclared, Decorated])
+def test_a_default_without_a_type_is_refused(cls: type) -> None:
+    """Python ignores it: the instance has the value of the parent."""
+    message = rf"{cls.__name__} sets mu, a setting that it inherits, .* write mu: float = 7\.0"
+    with pytest.raises(moonfl.InputError, match=message):
+        override(Experiment(), [f"algorithm={__name__}:{cls.__name__}"])
+    with pytest.raises(moonfl.InputError, match=message):
+        Experiment(algorithm=cls())
+
+
 class Hidden(moonfl.Algorithm):
     def __init__(self, lam: float = 1.0) -> None:
         self.lam = lam

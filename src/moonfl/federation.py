@@ -2,14 +2,17 @@
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 
-from . import seeds
+from . import seeds, tree
 from .aggregation import AGGREGATIONS, aggregation_rule, clip_update
 from .engines import Engine
+from .errors import RunError
+from .exchange import check_state
 from .experiment import Experiment
 from .models.base import STATISTICS
 from .privacy import PrivateRound
@@ -17,7 +20,7 @@ from .runs.rounds import round_record
 from .runs.schema import RoundRecord
 from .runs.stopping import is_finished
 from .task import Task
-from .types import Server, State, Update
+from .types import Params, Server, State, Update
 
 
 class Recorder(Protocol):
@@ -101,7 +104,8 @@ def _aggregate(exp: Experiment, server: Server, updates: list[Update], t: int) -
     if exp.clip is not None and not exp.dp.is_private:
         trained = [clip_update(u, server.params, exp.clip) for u in trained]
     mean = aggregation_rule(exp.aggregation, exp.trim)
-    aggregated = exp.algorithm.combine(server, trained, exp.parties, mean)
+    combined = exp.algorithm.combine(server, trained, exp.parties, mean)
+    aggregated = checked(exp, server, combined)
     optimizer = exp.server
     params, optimizer_state = optimizer.step(
         server.params, aggregated.params, server.optimizer_state
@@ -114,10 +118,39 @@ def _aggregate(exp: Experiment, server: Server, updates: list[Update], t: int) -
     return Server(
         params={**params},
         buffers=buffers,
-        shared=in_memory(aggregated.shared),
-        memory=in_memory(aggregated.memory),
+        shared=aggregated.shared,
+        memory=aggregated.memory,
         optimizer_state=in_memory(optimizer_state),
     )
+
+
+def checked(exp: Experiment, server: Server, combined: object) -> Server:
+    """Return what a method's `combine` returned, with all tensors in memory, after checking it."""
+    method = exp.algorithm.label
+    if not isinstance(combined, Server):
+        raise RunError(
+            f"combine of {method} must return a Server, got {type(combined).__name__}; use "
+            "dataclasses.replace(server, params=...)"
+        )
+    params = {**combined.params}
+    shared = in_memory(combined.shared)
+    memory = in_memory(combined.memory)
+    check_state(f"combine of {method} returns", shared, "the server to send")
+    check_state(f"combine of {method} returns", memory, "the server to store")
+    check_same_tensors(method, "params", server.params, params)
+    for label in {**server.shared, **shared}:
+        check_same_tensors(method, label, server.shared.get(label, {}), shared.get(label, {}))
+    return replace(combined, params=params, shared=shared, memory=memory)
+
+
+def check_same_tensors(method: str, label: str, before: Params, after: Params) -> None:
+    """Check that tensors have the names, shapes and dtypes of those before the round."""
+    name = tree.changed_tensor(before, after)
+    if name is not None:
+        raise RunError(
+            f"{method} creates, drops or reshapes '{name}' of '{label}' in a round; tensors keep "
+            "their names, shapes and types from init_server on"
+        )
 
 
 def private_round(exp: Experiment, server: Server, t: int) -> PrivateRound:
@@ -136,4 +169,7 @@ def private_round(exp: Experiment, server: Server, t: int) -> PrivateRound:
 
 def in_memory(state: State) -> State:
     """Load every tensor: updates may be on disk, and are removed when the round ends."""
-    return {label: {**params} for label, params in state.items()}
+    return {
+        label: {**params} if isinstance(params, Mapping) else params
+        for label, params in state.items()
+    }

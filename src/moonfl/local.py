@@ -3,7 +3,7 @@
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from .aggregation import clip_difference
 from .data.base import Examples
 from .data.loader import batches
 from .errors import DivergenceError, RunError
+from .exchange import check_pair, check_state
 from .experiment import Experiment
 from .models.base import Model
 from .optimizers import take_step
@@ -155,9 +156,11 @@ def local_update(
     check_finite(exp, params, party, t)
     trained = {**params, **buffers}
     view = replace(view, state={**view.state, **training.own_models})
-    memory, extra = exp.algorithm.finish(view, trained, training.steps)
-    check_state("store", memory)
-    check_state("send", extra)
+    result = exp.algorithm.finish(view, trained, training.steps)
+    check_pair("finish", result)
+    memory, extra = result
+    check_state("finish returns", memory, "the party to store")
+    check_state("finish returns", extra, "the party to send")
     metrics = {
         "loss": training.loss,
         "drift": tree.distance(server.params, params),
@@ -315,37 +318,18 @@ def outputs_of(
 
 def check_buffers(before: Params, after: Params) -> None:
     """Check that the buffers have their names, shapes and dtypes, as averaging requires."""
-    old = {name: (v.shape, v.dtype) for name, v in before.items()}
-    new = {name: (v.shape, v.dtype) for name, v in after.items()}
-    for name in {**old, **new}:
-        if old.get(name) != new.get(name):
-            raise RunError(
-                f"the model creates, drops or reshapes its buffer '{name}' during training; "
-                "create it with its final shape when the model is built"
-            )
+    name = tree.changed_tensor(before, after)
+    if name is not None:
+        raise RunError(
+            f"the model creates, drops or reshapes its buffer '{name}' during training; create it "
+            "with its final shape when the model is built"
+        )
 
 
 def check_finite(exp: Experiment, params: Params, party: int, t: int) -> None:
     """Check that no weight became infinite or undefined."""
     if not tree.is_finite(params):
         raise divergence(exp, t, f"the weights of party {party} are not finite after round {t + 1}")
-
-
-def check_state(verb: str, state: State) -> None:
-    """Check what `finish` returned: memory, files and messages carry named tensors on the CPU."""
-    for label, params in state.items():
-        is_mapping = isinstance(params, Mapping)
-        if not is_mapping or not all(isinstance(value, Tensor) for value in params.values()):
-            raise RunError(
-                f"finish returns '{label}' for the party to {verb}, which is not a dict of tensors "
-                "by name; a number is written as torch.tensor(number)"
-            )
-        for name, value in params.items():
-            if value.device.type != "cpu":
-                raise RunError(
-                    f"finish returns '{label}' for the party to {verb} with '{name}' on the device "
-                    f"{value.device}; call .cpu()"
-                )
 
 
 def on_device(party: Party, device: torch.device) -> Party:

@@ -112,6 +112,12 @@ def check_field_types(cls: type, label: str) -> None:
             f"above {owner.__name__}"
         )
     for name in names(cls):
+        if name in vars(cls) and name not in inspect.get_annotations(cls):
+            raise InputError(
+                f"{label}: {cls.__name__} sets {name}, a setting that it inherits, without a type, "
+                f"which has no effect; write {name}: {inspect.formatannotation(hints[name])} = "
+                f"{vars(cls)[name]!r}, and @dataclass(frozen=True) above {cls.__name__}"
+            )
         if not _is_supported(hints[name]):
             raise InputError(
                 f"{label}: its field {name} must be bool, int, float, str, Literal[...], "

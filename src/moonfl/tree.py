@@ -47,6 +47,13 @@ class Lazy(Mapping[str, Tensor]):
         return len(self.names)
 
 
+def changed_tensor(before: Params, after: Params) -> str | None:
+    """Return a name that one of two trees lacks or whose shape or dtype differs, or None."""
+    old = {name: (value.shape, value.dtype) for name, value in before.items()}
+    new = {name: (value.shape, value.dtype) for name, value in after.items()}
+    return next((name for name in {**old, **new} if old.get(name) != new.get(name)), None)
+
+
 def params_of(model: nn.Module) -> dict[str, Tensor]:
     """Return the trainable parameters themselves, not copies, so that a loss can use them."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}

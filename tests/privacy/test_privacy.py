@@ -29,6 +29,7 @@ from moonfl.federation import run
 from moonfl.privacy import Guarantee, PrivateRound, ServerNoise, accountant
 from moonfl.privacy.random_bits import new_key, normal, seed_key, uniform
 from moonfl.privacy.server_noise import sum_clipped
+from moonfl.report import result_tables
 from moonfl.task import build_task, make_task, read, split, with_derived_settings
 from moonfl.types import Mean, Params, Server, State, Update
 
@@ -443,6 +444,7 @@ def test_the_guarantee_is_stored_and_reported(
 )
 def test_epsilon_is_rounded_up(epsilon: float, text: str) -> None:
     assert str(Guarantee(epsilon, 1e-5, "")) == f"epsilon {text}, delta 1e-05"
+    assert result_tables.EPSILON.format(epsilon) == text
 
 
 def test_experiments_without_privacy_keep_their_fingerprint() -> None:

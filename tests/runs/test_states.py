@@ -24,7 +24,7 @@ from moonfl.runs.site_states import SiteStates
 from moonfl.runs.state_files import read_log
 from moonfl.runs.states import States, free_memory
 from moonfl.runs.tensor_files import StoredParams, load, save
-from moonfl.types import Mean, Server, Update
+from moonfl.types import Mean, Params, Server, Update
 
 
 def state(value: float) -> dict[str, dict[str, torch.Tensor]]:
@@ -396,6 +396,10 @@ def test_old_temporary_folders_of_a_killed_site_are_removed(tmp_path: Path) -> N
 @dataclass(frozen=True)
 class StoresUpdates(FedAvg):
     """An algorithm whose server stores the updates and uses one of them as its model."""
+
+    def init_server(self, params: Params, buffers: Params) -> Server:
+        server = super().init_server(params, buffers)
+        return replace(server, shared={"first": params})
 
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         first = updates[0].params

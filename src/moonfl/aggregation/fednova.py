@@ -2,7 +2,7 @@
 
 Wang, Liu, Liang, Joshi, Poor, Tackling the Objective Inconsistency Problem in Heterogeneous
 Federated Optimization, NeurIPS 2020. https://arxiv.org/abs/2007.07481
-`algorithm=fednova` is FedAvg with this rule; the two agree up to rounding.
+`algorithm=fednova` is FedAvg with this rule; without `clip` the two agree up to rounding.
 """
 
 from collections.abc import Callable

@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from .. import tree
+from ..exchange import check_pair
 from ..types import GLOBAL, Batch, Loss, Mean, Params, Party, Phase, Server, State, Term, Update
 
 RENAMED_ATTRIBUTES = {"takes_server_step": "takes_server_optimizer", "meaning": "choice"}
@@ -148,7 +149,9 @@ class Algorithm:
         averaged, and the server optimizer is applied afterwards. Override it only to aggregate the
         parameters differently.
         """
-        shared, memory = self.finish_round(server, updates, parties, mean)
+        result = self.finish_round(server, updates, parties, mean)
+        check_pair("finish_round", result)
+        shared, memory = result
         params = mean((u.params, u.num_samples) for u in updates)
         return replace(server, params=params, shared=shared, memory=memory)
 

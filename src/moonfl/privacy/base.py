@@ -1,9 +1,9 @@
 """Privacy: the contract of a privacy mechanism (`dp=`)."""
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
 from typing import ClassVar
 
+from ..runs.schema import rounded_up
 from ..types import Params, State, Update
 
 
@@ -29,8 +29,7 @@ class Guarantee:
     accountant: str  # name and version of the library that computed epsilon
 
     def __str__(self) -> str:
-        rounded_up = Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(self.epsilon)
-        return f"epsilon {float(rounded_up):g}, delta {self.delta:g}"
+        return f"epsilon {rounded_up(self.epsilon)}, delta {self.delta:g}"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..measures import Measure
+from ..runs.schema import rounded_up
 from .comparisons import baseline, compare_with_baseline
 from .conclusions import Conclusion
 from .formats import (
@@ -180,7 +181,7 @@ R2 = ResultColumn("R2", lambda row: final_metric(row.group, "r2"), "{:.3f}".form
 MACRO_F1 = ResultColumn(
     "macro-F1, %", lambda row: final_metric(row.group, "macro_f1"), percent, optional=True
 )
-EPSILON = ResultColumn("epsilon", epsilon, significant_digits, optional=True)
+EPSILON = ResultColumn("epsilon", epsilon, rounded_up, optional=True)
 
 
 def accuracy_columns(measure: Measure) -> tuple[ResultColumn, ...]:
@@ -367,8 +368,8 @@ def describe_method(groups: list[Group]) -> list[str]:
         "Differences are paired by seed; both runs have the same settings, data and partition.",
         "The 95 % interval is that of the mean difference, by Student's t.",
         f"The verdict is that of the two-sided paired t-test at the level 5 %{error}.",
-        "It assumes approximately normal differences, and holds for other seeds with these "
-        "settings and this partition.",
+        "It assumes approximately normal differences and a number of seeds that was fixed in "
+        "advance, and holds for other seeds with these settings and this partition.",
     ]
 
 

@@ -11,6 +11,7 @@ import re
 import reprlib
 import sys
 from collections.abc import Iterator
+from decimal import ROUND_CEILING, Context
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -252,6 +253,12 @@ class PrivacyRecord(Record):
     delta: float
     rounds: Count
     accountant: str  # name and version of the library that computed epsilon
+
+
+def rounded_up(epsilon: float) -> str:
+    """Return an epsilon with three digits; a smaller number would not be proven."""
+    number = Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(epsilon)
+    return f"{float(number):g}"
 
 
 class FinalRecord(Record):

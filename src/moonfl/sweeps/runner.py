@@ -133,4 +133,7 @@ def report(outcomes: list[Outcome], axes: list[Axis], options: Options) -> None:
         return
     print(plain_text(replace(table, note="")))
     print(summarise(outcomes, selected, options.select))
-    print(f"written: {', '.join(map(str, paths))}; `moonfl report {options.out}` shows the runs")
+    print(
+        f"written: {', '.join(map(str, paths))}; `moonfl report {options.out}` shows the runs with "
+        "their test scores, by which no setting may be selected"
+    )
