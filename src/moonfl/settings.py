@@ -258,9 +258,18 @@ def _without_python_syntax(text: str) -> str:
 
 
 def _to_string(value: Any) -> str:
+    if isinstance(value, list | tuple) and value:  # of names, written as a,b,c elsewhere
+        return ",".join(map(_to_name, value))
     if not isinstance(value, str) or not value.encode("utf-8"):  # encode refuses lone surrogates
         raise TypeError(f"{value!r} is not a non-empty string")
     return value
+
+
+def _to_name(value: Any) -> str:
+    """Return a string that can be one of several names."""
+    if not isinstance(value, str) or "," in value:
+        raise TypeError(f"{value!r} is not a name without a comma")
+    return _to_string(value)
 
 
 def _to_number(hint: Any, value: Any) -> float:

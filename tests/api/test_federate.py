@@ -233,6 +233,7 @@ def test_integers_are_standardised_unless_the_model_uses_them_as_token_ids() -> 
         (linear, True),
         (lambda: Cast(linear(), torch.float32), True),
         (Positioned, True),
+        (lambda: nn.Sequential(Cast(nn.LayerNorm(6), torch.float32), linear()), True),
     ):
         result = moonfl.federate(model, texts, **QUICK)
         assert result.rounds[-1]["loss"] < 5
@@ -533,6 +534,21 @@ INVALID = [
         {"model": lambda: WordVectors(sparse=True), "parties": random_parties((5,), np.int64)},
         "'encoder.table' has sparse gradients",
     ),
+    (
+        {
+            "model": lambda: nn.Sequential(nn.Embedding(2, 4), nn.Flatten()),
+            "parties": [(np.arange(12).reshape(6, 2), np.arange(6) % 2)],
+        },
+        "token ids from 0 to 11, which the model does not accept: index out of range",
+    ),
+    ({"model": torch.jit.trace(encoder(), torch.zeros(1, 5))}, "is a TorchScript module"),
+    (
+        {"model": "simple-cnn", "parties": random_parties((28, 28), np.uint8)},
+        r"needs images with a channel axis.*shape \(28, 28\); use x\[:, None\]",
+    ),
+    ({"groups": 5}, "groups must be a list .* or a dict of them by name, got int"),
+    ({"groups": "ab"}, "groups must be a list .* or a dict of them by name, got str"),
+    ({"classes": ["a", "b,c"]}, "classes must be a non-empty string or none, got"),
     ({"batch_size": 10**19}, "batch_size must be an integer >= 1 and <= 2147483647, got 1"),
     (
         {

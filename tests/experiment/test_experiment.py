@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -213,6 +214,14 @@ def test_integers_are_converted_to_floats() -> None:
     exp = Experiment(beta=1, algorithm=MOON(mu=1))
     assert isinstance(exp.beta, float)
     assert isinstance(exp.algorithm.mu, float)
+
+
+def test_lists_of_names_are_written_with_commas(tmp_path: Path) -> None:
+    lists: dict[str, Any] = {"ignore": ["id", "ward"], "classes": ("a", "b")}
+    exp = Experiment(dataset="csv", data_dir="t.csv", **lists)
+    assert exp == Experiment(dataset="csv", data_dir="t.csv", ignore="id,ward", classes="a,b")
+    (tmp_path / "e.toml").write_text(to_toml(exp).replace('"id,ward"', '["id", "ward"]'))
+    assert from_toml(tmp_path / "e.toml") == exp
 
 
 def test_scalars_of_numpy_are_converted() -> None:

@@ -345,6 +345,21 @@ def test_parties_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert f"must be one of {listed}, got {wrong}" in capsys.readouterr().err
 
 
+def test_numbers_that_are_names_select_a_party_by_name() -> None:
+    """A number as text is a name first; an integer is always a number from 0."""
+    x, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    parties = {"7": (x[:30], y[:30]), "0": (x[30:], y[30:])}
+    result = moonfl.federate("mlp", parties, algorithm="solo", rounds=1, epochs=1, workers=1)
+
+    def predicted(party: int | str) -> list:
+        return moonfl.predict(result, x, party=party).values.tolist()
+
+    assert predicted("7") == predicted(0) != predicted("0")
+    assert predicted("0") == predicted(1) == predicted("1")
+    with pytest.raises(InputError, match="must be one of 0 7, 1 0, got 7"):
+        predicted(7)
+
+
 def test_an_unfinished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stop(fact: dict) -> None:
         raise KeyboardInterrupt

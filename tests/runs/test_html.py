@@ -24,6 +24,12 @@ def test_a_result_is_shown_as_table_and_curve(tmp_path: Path) -> None:
     assert len(page) < 2000
 
 
+def test_a_result_is_printed_on_one_line(tmp_path: Path) -> None:
+    result = moonfl.run(TINY, tmp_path / "run", task=gaussians(), workers=1)
+    score = f"accuracy {100 * result.accuracy:.1f} % after round 3"
+    assert repr(result) == f"<Result of MOON: {score}, stored in {tmp_path / 'run'}>"
+
+
 def test_a_single_round_has_no_curve() -> None:
     result = moonfl.run(replace(TINY, rounds=1), task=gaussians(), workers=1)
     assert "<svg" not in result._repr_html_()

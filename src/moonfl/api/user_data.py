@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset
 
@@ -27,7 +27,7 @@ from ..data.columns import (
     rules_of,
 )
 from ..data.encoding import Column
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..experiment import Experiment
 from ..models.base import probe, uses_fractions
 from ..models.encoders import ModelSource, make_encoder
@@ -168,6 +168,11 @@ def with_groups(
     sets: list[Samples], groups: Sequence[Any] | Mapping[str, Any], names: tuple[str, ...]
 ) -> list[Samples]:
     """Return the sets of the parties with the groups of their samples."""
+    if isinstance(groups, str) or not isinstance(groups, Mapping | Iterable):
+        raise InputError(
+            f"groups must be a list with the groups of each party's samples, or a dict of them by "
+            f"name, got {type(groups).__name__}"
+        )
     by_name = groups if isinstance(groups, Mapping) else dict(enumerate(groups))
     by_name = {str(name): values for name, values in by_name.items()}
     check_same_names("groups has entries", by_name, names)
@@ -363,7 +368,25 @@ def _takes_token_ids(model: ModelSource, sets: list[Samples], classes: int) -> b
         probe(encoder, shape, torch.int64, classes)
     except InputError:
         return False
-    return not uses_fractions(encoder, shape)
+    if uses_fractions(encoder, shape):
+        return False
+    check_token_ids(encoder, sets)
+    return True
+
+
+@torch.no_grad()
+def check_token_ids(encoder: nn.Module, sets: list[Samples]) -> None:
+    """Check that a model accepts the smallest and the largest token id."""
+    low = min(int(samples.x.min()) for samples in sets)
+    high = max(int(samples.x.max()) for samples in sets)
+    try:
+        for token in (low, high):
+            encoder(torch.full((2, *sets[0].x.shape[1:]), token))
+    except Exception as error:  # a custom module may raise anything
+        raise InputError(
+            f"the samples have token ids from {low} to {high}, which the model does not accept: "
+            f"{first_line(error)}"
+        ) from None
 
 
 def _encoded_parts(

@@ -22,19 +22,6 @@ def count(text: str) -> int:
     return int(_number(text, rule, parse_int, lambda value: value >= 1))
 
 
-def party(text: str) -> int | str:
-    """Return the text as the number of a party, or as its name if it is not an integer."""
-    try:
-        number = parse_int(text)
-    except ValueError:
-        return text
-    if number < 0:
-        raise argparse.ArgumentTypeError(
-            f"must be the number of a party, an integer >= 0, or its name, got '{text}'"
-        )
-    return number
-
-
 def size(text: str) -> int:
     """Return the number of bytes that a text such as 500M, 2G or 1000 stands for."""
     rule = "a number of bytes such as 500M or 2G"

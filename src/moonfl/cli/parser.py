@@ -8,7 +8,7 @@ from ..errors import quoted, unknown
 from ..overview import read
 from ..trackers.table import TRACKERS
 from . import overview
-from .arguments import count, party, path, size, target
+from .arguments import count, path, size, target
 
 WORDS = "words"  # the attribute with the preset, file and key=value words of a command
 
@@ -180,7 +180,6 @@ def _add_training_commands(commands: Commands) -> None:
     )
     export.add_argument(
         "--party",
-        type=party,
         metavar="PARTY",
         help="name or number, from 0, of the party whose model is exported (SOLO, personal models)",
     )
@@ -208,7 +207,6 @@ def _add_predict(commands: Commands) -> None:
     )
     predict.add_argument(
         "--party",
-        type=party,
         metavar="PARTY",
         help="name or number, from 0, of the party whose model is used (SOLO, personal models)",
     )

@@ -174,8 +174,8 @@ def _model_name(models: State, party: Party | None, names: tuple[str, ...]) -> s
         raise InputError(
             f"this run has only a global model, got party {party}; omit --party (party=)"
         )
-    number = names.index(party) if isinstance(party, str) and party in names else party
-    name = party_model_name(number) if isinstance(number, int) else None
+    number = _party_number(party, names)
+    name = None if number is None else party_model_name(number)
     if name is None or name not in models:
         numbers = sorted(i for model in models if (i := party_of_model(model)) is not None)
         allowed = ", ".join(numbered_name(k, names) for k in numbers)
@@ -185,6 +185,18 @@ def _model_name(models: State, party: Party | None, names: tuple[str, ...]) -> s
             f"--party (party=) must be one of {allowed}, got {requested}"
         )
     return name
+
+
+def _party_number(party: Party | None, names: tuple[str, ...]) -> int | None:
+    """Return the number of a party that is given by its name or number, or None.
+
+    A text is a name first: parties may be named by numbers of their own, such as "3" and "7".
+    """
+    if not isinstance(party, str):
+        return party
+    if party in names:
+        return names.index(party)
+    return int(party) if party.isascii() and party.isdecimal() else None
 
 
 def _blueprint(run: Path, exp: Experiment, data_dir: str | None, with_samples: bool) -> Blueprint:

@@ -37,6 +37,11 @@ def make_encoder(model: ModelSource, shape: tuple[int, ...]) -> nn.Module:
     module = _copy_or_call(model, source, shape)
     if not isinstance(module, nn.Module):
         raise InputError(f"model {model!r} returns {type(module).__name__}, not a torch.nn.Module")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InputError(
+            "the model is a TorchScript module, whose parameters cannot be replaced during "
+            "training; pass the module that it was made from"
+        )
     for name, value in module.state_dict().items():
         if not isinstance(value, torch.Tensor):
             raise InputError(

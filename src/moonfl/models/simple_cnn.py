@@ -24,6 +24,11 @@ def cnn(
 ) -> nn.Module:
     """Return two 5x5 convolutions with 2x2 max-pooling and two linear layers, all with ReLU."""
     inputs, *sides = shape
+    if len(shape) == 2 and min(shape) >= 16:
+        raise InputError(
+            f"model {name} needs images with a channel axis, [channels, height, width], the data "
+            f"have shape {shape}; use x[:, None]"
+        )
     if len(sides) != 2 or min(sides) < 16:
         raise InputError(
             f"model {name} needs images of at least 16x16, the data have shape {shape}; "

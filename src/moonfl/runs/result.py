@@ -91,6 +91,13 @@ class Result:
         """Return the first round that is best on validation data, if rounds are validated."""
         return selected_round(self.rounds)
 
+    def __repr__(self) -> str:
+        """Return the method, the score and the directory, on one line."""
+        last, measure = self.rounds[-1], self.measure
+        score = f"{measure.name} {measure.text(self.score)} after round {last.round}"
+        stored = "" if self.directory is None else f", stored in {self.directory}"
+        return f"<Result of {self.experiment.algorithm.label}: {score}{stored}>"
+
     def _repr_html_(self) -> str:
         """Return a small table and the curve of the run, which notebooks show."""
         return result_html(self.experiment, self.rounds, self.directory)
