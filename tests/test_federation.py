@@ -75,3 +75,16 @@ def test_a_method_that_returns_what_it_must_is_fedavg() -> None:
         for method in (Returns(), moonfl.FedAvg())
     ]
     assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
+
+
+def test_a_misspelt_hook_gets_a_warning() -> None:
+    with pytest.warns(
+        UserWarning, match="Mistaken.finish_rounds overrides nothing; .* finish_round"
+    ):
+
+        class Mistaken(moonfl.FedAvg):
+            finishes: int = 0  # a setting
+
+            def finish_rounds(self) -> None: ...
+
+            def own_helper(self) -> None: ...

@@ -1,5 +1,7 @@
 """Algorithm: the contract of a federated learning method."""
 
+import difflib
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +36,7 @@ class Algorithm:
     requires: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls) -> None:
-        """Set the default label, and accept the former names of class attributes."""
+        """Set the default label, accept former names, and warn of names that look misspelt."""
         if "label" not in vars(cls):
             cls.label = cls.__name__
         for old, new in RENAMED_ATTRIBUTES.items():
@@ -42,6 +44,12 @@ class Algorithm:
                 note = f"{cls.__name__}.{old} is deprecated; call it {new}"
                 warnings.warn(note, DeprecationWarning, stacklevel=2)
                 setattr(cls, new, vars(cls)[old])
+        known = {*dir(Algorithm), *inspect.get_annotations(cls), *RENAMED_ATTRIBUTES}
+        for name in sorted(vars(cls).keys() - known):
+            similar = difflib.get_close_matches(name, dir(Algorithm), n=1, cutoff=0.85)
+            if similar and not name.startswith("_"):
+                note = f"{cls.__name__}.{name} overrides nothing; did you mean {similar[0]}?"
+                warnings.warn(note, stacklevel=2)
 
     def __add__(self, other: "Algorithm") -> "Algorithm":
         """Return the composition of two methods."""
