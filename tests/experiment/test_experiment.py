@@ -235,7 +235,7 @@ def test_scalars_of_numpy_are_converted() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rounds = ", "is not TOML"),
+        ("rounds = ", "is not valid TOML"),
         ("roundz = 3", "unknown key 'roundz'; did you mean rounds"),
         ("rounds = '3x'", "rounds must be an integer >= 1"),
         ("algorithm = 'mon'", "unknown algorithm 'mon'"),

@@ -99,7 +99,7 @@ def test_unprintable_class_names_are_refused(deployment: Deployment) -> None:
         ("party = 2\nholdout = 1.0", "holdout must be"),
         ("party = 2\ndata = 'nowhere.npz'", "nowhere.npz cannot be read: No such file"),
         ("party = 2\ndata = '.'", "has no class folders"),
-        ("party =", "is not TOML"),
+        ("party =", "is not valid TOML"),
     ],
 )
 def test_errors_of_a_site_are_printed_in_its_own_log(

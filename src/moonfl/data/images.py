@@ -215,7 +215,7 @@ def _check_pixels(source: EncodedImage, image: "ImageFile.ImageFile") -> None:
 
 
 def _is_deep(image: "ImageFile.ImageFile") -> bool:
-    """Return True if a channel has more than 8 bits, which Pillow does not tell by the mode."""
+    """Return True if a channel has more than 8 bits, which Pillow's mode does not show."""
     from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
     if image.mode.startswith(("I", "F")):

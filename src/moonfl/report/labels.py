@@ -14,7 +14,7 @@ DATASET_NAMES = {
 }
 # Settings of the other components, as papers write them.
 PERSONAL_NAMES = {"batchnorm": "FedBN", "output": "FedPer", "encoder": "LG-FedAvg"}
-IMPLIED_PERSONAL = {"fedrep": "output"}  # what a method is published with, and not named beside it
+IMPLIED_PERSONAL = {"fedrep": "output"}  # what a method is published with, and reports do not name
 AGGREGATION_NAMES = {"fednova": "FedNova"}
 SERVER_NAMES = {
     "momentum": "FedAvgM",
@@ -184,7 +184,7 @@ def short_key(key: str, settings: Settings) -> str:
 def method_name(settings: Settings) -> str:
     """Return the name of the method as papers write it, such as "MOON + FedDecorr, FedBN".
 
-    The other components follow the algorithm. FedAvg is not named beside a published method.
+    The other components follow the algorithm. FedAvg is not named next to a published method.
     """
     algorithm = str(settings["algorithm.name"])
     name = " + ".join(method_names().get(part, part) for part in algorithm.split("+"))

@@ -4,34 +4,14 @@ The types and ranges of JSON values are declared in moonfl.runs.schema; checks t
 values are in run_checks.py.
 """
 
-import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from ..errors import InputError
-from ..runs.index import read_file
+from ..runs.index import read_text
 from ..runs.schema import RoundRecord, decode
 from .run_checks import check_round
 
 T = TypeVar("T")
-
-
-def read_text(path: Path) -> str:
-    """Return the text of a file in UTF-8."""
-    try:
-        return read_file(path).decode()
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not text in UTF-8: {error.reason} at byte {error.start}"
-        ) from None
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return the values of a TOML file."""
-    try:
-        return tomllib.loads(read_text(path))
-    except (ValueError, RecursionError) as error:  # not TOML, or too many digits or levels
-        raise InputError(f"{path} is not valid TOML: {error}") from None
 
 
 def read_record(path: Path, kind: type[T]) -> T | None:

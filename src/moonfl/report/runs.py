@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..measures import is_evaluated
-from ..runs.index import DIVERGED, FINAL, PARTITION, ROUNDS, SETTINGS, check_run
+from ..runs.index import DIVERGED, FINAL, PARTITION, ROUNDS, SETTINGS, check_run, read_toml
 from ..runs.schema import FinalRecord, PartitionRecord, RoundRecord
 from ..runs.stopping import absences, is_finished
 from ..settings import RENAMED
@@ -23,7 +23,7 @@ from .run_checks import (
     check_settings,
     require,
 )
-from .run_files import read_record, read_rounds, read_toml
+from .run_files import read_record, read_rounds
 
 TIMES = ("seconds", "cpu_seconds")  # fields of a record that differ when a run is repeated
 

@@ -152,13 +152,24 @@ def read_file(path: Path) -> bytes:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file."""
+def read_text(path: Path) -> str:
+    """Return the text of a file in UTF-8."""
     content = read_file(path)
     try:
-        return tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, excessive nesting
-        raise InputError(f"{path} is not TOML: {error}") from None
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not text in UTF-8: {error.reason} at byte {error.start}"
+        ) from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the values of a TOML file."""
+    text = read_text(path)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # not TOML, or too many digits or levels
+        raise InputError(f"{path} is not valid TOML: {error}") from None
 
 
 def read_start(path: Path, entry: LogEntry) -> bytes:

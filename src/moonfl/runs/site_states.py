@@ -1,7 +1,7 @@
 """Party states at a Flower site: on the disk of the site, and nowhere else.
 
-With each round the server tells the site which round of this party it accepted last, and the party
-starts from the state after that round. A newer state belongs to a round whose answer was late or
+With each round the server sends which round of this party it accepted last, and the party starts
+from the state after that round. A newer state belongs to a round whose answer was late or
 refused, or that is repeated, so it is ignored. The state before the accepted one is kept, too, for
 a server that resumes from its previous checkpoint.
 
