@@ -10,7 +10,7 @@ from moonfl.report.tables import Column, Markdown, Table, integer, percent, poin
 from moonfl.reproduce import tables
 from moonfl.reproduce.targets import Entry
 from result_tables import LAST
-from stored_runs import command
+from stored_runs import command, divergence
 
 
 def comparison_table(
@@ -47,15 +47,19 @@ def comparison_table(
 def comparison_row(
     entry: Entry, base: Entry | None, runs: tables.Runs, missing: str
 ) -> tuple[object, ...]:
-    """Return a row of the comparison; `base` is FedAvg in the same case."""
+    """Return a row of the comparison; `base` is FedAvg in the same case.
+
+    If a run diverged, the round in which it did replaces the mean and the leads, because a mean
+    over the other seeds would flatter the method.
+    """
     by_seed = runs[entry.trials[""]]
-    is_compared = base is not None and base is not entry
+    diverged = ", ".join(divergence(run) for run in by_seed.values() if run.diverged)
     paper_lead = None
     leads: list[float] = []
     late_leads: list[float] = []
-    if base is not None and is_compared:
-        if entry.paper and base.paper:
-            paper_lead = (paper_number(entry) - paper_number(base)) / 100
+    if base is not None and base is not entry and entry.paper and base.paper:
+        paper_lead = (paper_number(entry) - paper_number(base)) / 100
+    if base is not None and base is not entry and not diverged:
         fedavg = runs[base.trials[""]]
         seeds = [seed for seed in sorted(by_seed) if seed in fedavg]
         leads = differences(entry, by_seed, fedavg, seeds, tables.accuracy_at)
@@ -66,7 +70,7 @@ def comparison_row(
         entry.column,
         entry.paper or missing,
         paper_lead,
-        tables.best_mean_std(entry, runs),
+        diverged or tables.best_mean_std(entry, runs),
         mean_std(leads),
         mean_std(late_leads),
         len(by_seed),

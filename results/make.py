@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import cifar100_tables
+import composition_tables
 import result_tables
 import skew_tables
 import stored_runs
@@ -77,6 +78,8 @@ def cifar10_tables(stored: Stored) -> dict[str, Callable[[], Table]]:
         "rounds-to-paper": partial(result_tables.rounds_to_paper, runs),
         "rounds-to-fedavg": partial(result_tables.rounds_to_fedavg, runs),
         "partitions": partial(result_tables.by_partition, runs),
+        "compositions": partial(composition_tables.compositions, runs),
+        "personal": partial(composition_tables.personal, runs),
         "time": partial(result_tables.seconds, stored.quiet),
         "runs": partial(result_tables.all_runs, runs),
     }

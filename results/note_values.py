@@ -157,6 +157,13 @@ class NoteValues:
         """Return how far the final accuracy is below a number of the paper."""
         return decimal(float(number) - self._curves.run_accuracies(run)[-1])
 
+    def divergence_round(self, run: str) -> str:
+        """Return the round in which a run diverged, the one after its last stored round."""
+        stored = self._curves.by_command[run]
+        if not stored.diverged:
+            raise ValueError(f"{run} did not diverge")
+        return str(len(stored.rounds) + 1)
+
     # two runs
 
     def ahead(self, run: str, base: str) -> str:

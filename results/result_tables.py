@@ -30,6 +30,7 @@ from stored_runs import (
     DATASET,
     SEEDS,
     command,
+    divergence,
     experiment_of,
     runs_of,
     target_runs,
@@ -264,7 +265,7 @@ def all_runs(stored: dict[str, Run]) -> Table:
         rows.append(
             (
                 Markdown(f"`{command(experiment_of(run))}`"),
-                accuracies[-1],
+                divergence(run) if run.diverged else accuracies[-1],
                 max(accuracies),
                 cpu_seconds / 60,
                 sent if run.federated else None,

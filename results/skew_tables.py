@@ -24,7 +24,7 @@ from moonfl.report.tables import Table
 from moonfl.reproduce import tables
 from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.targets import Entry, preset
-from stored_runs import DATASET, SCAFFOLD_VARIANTS, runs_of
+from stored_runs import DATASET, SCAFFOLD_VARIANTS, divergence, runs_of
 
 METHODS = {
     "fedavg": "FedAvg",
@@ -108,6 +108,8 @@ def names() -> set[str]:
     experiments: list[Experiment] = [override(preset(DATASET, "fednova"), SMALLER_STEP.split())]
     partition = f"{FEW} {TWO_CLASSES} partition_seed=1"
     experiments.append(override(preset(DATASET, "fedavg"), partition.split()))
+    quantity = f"{FEW} {QUANTITY} partition_seed=1"
+    experiments.append(override(preset(DATASET, "scaffold"), quantity.split()))
     scaffold = preset(DATASET, "scaffold")
     for variant in SCAFFOLD_VARIANTS:
         experiments.append(override(scaffold, [f"algorithm={variant}", *MANY.split()]))
@@ -133,35 +135,44 @@ def table(name: str, stored: dict[str, Run]) -> Table:
 
 
 def picture(stored: dict[str, Run]) -> Picture:
-    """Return a dot chart of the published accuracies and ours: one row per case."""
+    """Return a dot chart of the published accuracies and ours: one row per case.
+
+    A run that diverged has no dot.
+    """
     rows: list[str] = []
-    dots: list[tuple[int, Entry, float]] = []
+    shown: list[tuple[int, Entry]] = []
+    accuracies: dict[Experiment, float] = {}
+    texts = []
     for title, cases in COMPARISONS.values():
-        shown, runs = finished(cases, stored)
-        for case in dict.fromkeys(entry.column for entry in shown):
-            for entry in shown:
-                if entry.column == case:
-                    dots.append((len(rows), entry, 100 * tables.best_mean_std(entry, runs).mean))
+        stored_entries, runs = finished(cases, stored)
+        for case in dict.fromkeys(entry.column for entry in stored_entries):
+            shown += [(len(rows), entry) for entry in stored_entries if entry.column == case]
             rows.append(f"{case},\n{title.partition(',')[0]}")
+        for entry in stored_entries:
+            (run,) = runs[entry.trials[""]].values()
+            if run.diverged:
+                outcome = divergence(run)
+            else:
+                accuracies[entry.trials[""]] = 100 * tables.accuracy_at(run, entry.at_round)
+                outcome = f"{accuracies[entry.trials['']]:.1f}"
+            texts.append(f"{entry.row}, {entry.column}: {outcome}")
     with figure_style():
         figure, axes = new_figure("Accuracy by kind of skew", SUBTITLE, height(3 * len(rows)))
         for number, method in enumerate(METHODS.values()):
             offset = 0.15 * (number - (len(METHODS) - 1) / 2)
-            ours = [
-                (row + offset, entry, value) for row, entry, value in dots if entry.row == method
-            ]
+            placed = [(row + offset, entry) for row, entry in shown if entry.row == method]
             style = marker_style(number)
-            published = [(row, paper_number(entry)) for row, entry, _ in ours if entry.paper]
-            for row, value in published:
-                axes.plot(value, row, ls="", ms=6, fillstyle="none", **style)
-            values = [value for _, _, value in ours]
-            axes.plot(values, [row for row, _, _ in ours], ls="", ms=6, label=method, **style)
+            for row, entry in placed:
+                if entry.paper:
+                    axes.plot(paper_number(entry), row, ls="", ms=6, fillstyle="none", **style)
+            ours = [(accuracies.get(entry.trials[""]), row) for row, entry in placed]
+            dots = [(value, row) for value, row in ours if value is not None]
+            axes.plot(*zip(*dots, strict=True), ls="", ms=6, label=method, **style)
         for row in range(1, len(rows)):
             axes.axhline(row - 0.5, color=GRID, linewidth=0.6)
         label_rows(axes, rows)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel("test accuracy after the last round, %")
         legend(figure, axes)
-        texts = [f"{entry.row}, {entry.column}: {accuracy:.1f}" for _, entry, accuracy in dots]
         alt = f"Dot chart of test accuracy in %. {'; '.join(texts)}."
         return render("results-skews", figure, SUBTITLE, alt)

@@ -15,7 +15,7 @@ from moonfl.report.runs import Run, find_runs, read_run
 from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.tables import Runs
 from moonfl.reproduce.targets import TARGETS, Entry, experiments
-from moonfl.runs.index import read_toml
+from moonfl.runs.index import DIVERGED, read_toml
 from moonfl.runs.schema import Record, encode
 
 HERE = Path(__file__).parent
@@ -23,7 +23,13 @@ DATASET = "cifar10"
 # the methods outside of moonfl that stored runs have
 SCAFFOLD_VARIANTS = tuple(
     f"scaffold_variants:{name}"
-    for name in ("RandomStart", "MeanOverSampled", "CorrectionAfterStep")
+    for name in (
+        "RandomStart",
+        "MeanOverSampled",
+        "CorrectionAfterStep",
+        "RandomStartMeanOverSampled",
+        "NIIDBench",
+    )
 )
 SEEDS = range(3)
 FIELDS = (
@@ -31,6 +37,12 @@ FIELDS = (
     "accuracy",
     "accuracy_std",
     "accuracies",
+    "party_accuracy",
+    "party_accuracy_std",
+    "party_accuracy_worst",
+    "global_score",
+    "global_party_score",
+    "global_party_score_worst",
     "loss",
     "seconds",
     "cpu_seconds",
@@ -40,7 +52,7 @@ FIELDS = (
 
 
 def store(source: Path, folder: str | None = None) -> None:
-    """Copy the finished runs in `source` to results/, a few kilobytes per run.
+    """Copy the finished and the diverged runs in `source` to results/, a few kilobytes per run.
 
     They go to `folder`, by default to the folder of their dataset. Settings, versions and the
     fields of the round records that the page needs are stored; for the runs of the motivation's
@@ -49,8 +61,8 @@ def store(source: Path, folder: str | None = None) -> None:
     tsne_names = {run_name(exp) for exp in experiments(TARGETS["tsne"].entries(DATASET))}
     for path in find_runs([source]):
         run = read_run(path)
-        if not run.finished:
-            print(f"{path} is not finished")
+        if not run.finished and not (run.diverged and run.rounds):
+            print(f"{path} {run.status}")
             continue
         exp = experiment_of(run)
         out = HERE / (folder or exp.dataset) / run_name(exp)
@@ -60,6 +72,8 @@ def store(source: Path, folder: str | None = None) -> None:
         out.mkdir(parents=True, exist_ok=True)
         write_settings(run, out)
         write_rounds(run, out)
+        if run.diverged:
+            (out / DIVERGED).write_bytes((run.path / DIVERGED).read_bytes())
         if out.name in tsne_names:
             write_json(out / "final.json", {"tsne": shorten(as_json(run.final.tsne))})
             write_json(out / "partition.json", as_json(run.partition))
@@ -112,6 +126,11 @@ def load(folder: str) -> dict[str, Run]:
 def experiment_of(run: Run) -> Experiment:
     """Return the experiment of a run."""
     return from_toml(run.path / "experiment.toml", trust=SCAFFOLD_VARIANTS)
+
+
+def divergence(run: Run) -> str:
+    """Return in which round the run diverged, for a table."""
+    return f"diverges in round {len(run.rounds) + 1}"
 
 
 def runs_of(entries: list[Entry], stored: dict[str, Run], seeds: Iterable[int] = SEEDS) -> Runs:

@@ -71,7 +71,7 @@ def test_name_of_a_stored_run_is_that_of_its_experiment(folder: Path) -> None:
 @pytest.mark.parametrize("name", BY_NAME)
 def test_stored_run_is_complete_and_small(name: str) -> None:
     run = BY_NAME[name]
-    assert run.finished
+    assert run.finished or run.diverged
     assert size_of(run.path) < 200 * len(run.rounds) + 15_000
     for record in run.rounds if run.federated else ():
         images = 10_000 * record["accuracy"]

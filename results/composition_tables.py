@@ -1,0 +1,119 @@
+"""The tables about compositions and personal models on the CIFAR-10 page."""
+
+from dataclasses import dataclass
+
+from moonfl.experiment import Experiment, override
+from moonfl.report.runs import Run
+from moonfl.report.tables import Column, Markdown, Table, percent, points
+from moonfl.reproduce.runner import run_name
+from moonfl.reproduce.targets import preset
+from result_tables import LAST, last_mean
+from stored_runs import DATASET, command, divergence
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the table of compositions."""
+
+    name: str
+    preset: str
+    changes: str = ""
+    parts: tuple[str, ...] = ()  # names of the rows that it is composed of
+
+    @property
+    def experiment(self) -> Experiment:
+        """Return the experiment with seed 0."""
+        return override(preset(DATASET, self.preset), self.changes.split())
+
+
+COMPOSITIONS = (
+    Method("FedAvg", "fedavg"),
+    Method("FedAvgM", "fedavgm"),
+    Method("MOON", "moon"),
+    Method("SCAFFOLD", "scaffold"),
+    Method("MOON + SCAFFOLD", "moon", "algorithm=moon+scaffold", ("MOON", "SCAFFOLD")),
+    Method("MOON + FedDecorr", "moon", "algorithm=moon+feddecorr", ("MOON",)),
+    Method("MOON + FedNTD", "moon", "algorithm=moon+fedntd", ("MOON",)),
+    Method(
+        "SCAFFOLD, FedAvgM",
+        "scaffold",
+        "server=momentum server.momentum=0.7",
+        ("SCAFFOLD", "FedAvgM"),
+    ),
+)
+PERSONAL = (
+    Method("FedAvg, fine-tuned for one epoch", "fedavg", "finetune=1"),
+    Method("FedAvg, FedPer", "fedavg", "personal=output"),
+    Method("MOON, FedPer", "moon", "personal=output"),
+    Method("SCAFFOLD, FedPer", "scaffold", "personal=output"),
+    Method("SOLO, 1,000 epochs", "solo", "epochs=1000"),
+)
+
+
+def stored_methods(methods: tuple[Method, ...], stored: dict[str, Run]) -> dict[Method, Run]:
+    """Return the methods that have a stored run with seed 0, and these runs."""
+    names = {method: run_name(method.experiment) for method in methods}
+    return {method: stored[name] for method, name in names.items() if name in stored}
+
+
+def compositions(stored: dict[str, Run]) -> Table:
+    """Return the accuracy of compositions and their lead over FedAvg and over their parts."""
+    runs = stored_methods(COMPOSITIONS, stored)
+    late = {method.name: last_mean(run) for method, run in runs.items() if not run.diverged}
+    rows = []
+    for method, run in runs.items():
+        number = late.get(method.name)
+        fedavg_lead = part_lead = None
+        if number is not None and method.name != "FedAvg":
+            fedavg_lead = number - late["FedAvg"]
+        if number is not None and method.parts:
+            part_lead = number - max(late[part] for part in method.parts)
+        rows.append(
+            (
+                method.name,
+                divergence(run) if run.diverged else float(run.rounds[-1].accuracy),
+                number,
+                fedavg_lead,
+                part_lead,
+                Markdown(f"`{command(method.experiment)}`"),
+            )
+        )
+    columns = (
+        Column("method"),
+        Column("last round, %", percent),
+        Column(f"last {LAST}, %", percent),
+        Column(f"minus FedAvg, last {LAST}", points),
+        Column(f"minus its better part, last {LAST}", points),
+        Column("command"),
+    )
+    note = (
+        f"last {LAST}: mean of the last {LAST} rounds; of FedDecorr and FedNTD alone there is no "
+        "run, so their compositions are compared with MOON"
+    )
+    return Table("compositions", "Compositions, seed 0", columns, rows, note)
+
+
+def personal(stored: dict[str, Run]) -> Table:
+    """Return the accuracy of personal models, and of the global one, on the parties' own samples.
+
+    A run with fine-tuning has both.
+    """
+    rows = []
+    for method, run in stored_methods(PERSONAL, stored).items():
+        last = run.rounds[-1]
+        words = Markdown(f"`{command(method.experiment)}`")
+        if last.global_score is not None:
+            name = f"{method.name.partition(',')[0]}, global model"
+            worst = last.global_party_score_worst
+            rows.append((name, last.global_score, last.global_party_score, worst, words))
+        everywhere = last.accuracy if run.federated else None
+        worst = last.party_accuracy_worst
+        rows.append((method.name, everywhere, last.party_accuracy, worst, words))
+    columns = (
+        Column("method"),
+        Column("all samples, %", percent),
+        Column("mean over parties, %", percent),
+        Column("worst party, %", percent),
+        Column("command"),
+    )
+    return Table("personal", "Personal models, seed 0, last round", columns, rows)
