@@ -284,6 +284,8 @@ def all_runs(stored: dict[str, Run]) -> Table:
         "CPU minutes: of training, summed over the processes; "
         "kernels: the instruction set of the machine"
     )
+    if any("party_accuracy" in run.rounds[-1] and run.federated for run in stored.values()):
+        note += "; accuracy of personal models: each on its party's part of the test set"
     return Table("runs", "Commands, accuracies and costs", columns, sorted(rows), note)
 
 
