@@ -8,7 +8,7 @@ from moonfl.report.tables import Column, Markdown, Table, percent, points
 from moonfl.reproduce.runner import run_name
 from moonfl.reproduce.targets import preset
 from result_tables import LAST, last_mean
-from stored_runs import DATASET, command, divergence
+from stored_runs import DATASET, command
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ COMPOSITIONS = (
     Method("FedAvg", "fedavg"),
     Method("FedAvgM", "fedavgm"),
     Method("MOON", "moon"),
+    Method("MOON, FedAvgM", "moon-fedavgm", parts=("MOON", "FedAvgM")),
     Method("SCAFFOLD", "scaffold"),
     Method("MOON + SCAFFOLD", "moon", "algorithm=moon+scaffold", ("MOON", "SCAFFOLD")),
     Method("MOON + FedDecorr", "moon", "algorithm=moon+feddecorr", ("MOON",)),
@@ -59,22 +60,18 @@ def stored_methods(methods: tuple[Method, ...], stored: dict[str, Run]) -> dict[
 def compositions(stored: dict[str, Run]) -> Table:
     """Return the accuracy of compositions and their lead over FedAvg and over their parts."""
     runs = stored_methods(COMPOSITIONS, stored)
-    late = {method.name: last_mean(run) for method, run in runs.items() if not run.diverged}
+    means = {method.name: last_mean(run) for method, run in runs.items()}
     rows = []
     for method, run in runs.items():
-        number = late.get(method.name)
-        fedavg_lead = part_lead = None
-        if number is not None and method.name != "FedAvg":
-            fedavg_lead = number - late["FedAvg"]
-        if number is not None and method.parts:
-            part_lead = number - max(late[part] for part in method.parts)
+        mean = means[method.name]
         rows.append(
             (
                 method.name,
-                divergence(run) if run.diverged else float(run.rounds[-1].accuracy),
-                number,
-                fedavg_lead,
-                part_lead,
+                float(run.rounds[-1].accuracy),
+                mean,
+                None if method.name == "FedAvg" else mean - means["FedAvg"],
+                mean - max(means[part] for part in method.parts) if method.parts else None,
+                run.versions["kernels"],
                 Markdown(f"`{command(method.experiment)}`"),
             )
         )
@@ -84,6 +81,7 @@ def compositions(stored: dict[str, Run]) -> Table:
         Column(f"last {LAST}, %", percent),
         Column(f"minus FedAvg, last {LAST}", points),
         Column(f"minus its better part, last {LAST}", points),
+        Column("kernels"),
         Column("command"),
     )
     note = (
@@ -101,14 +99,14 @@ def personal(stored: dict[str, Run]) -> Table:
     rows = []
     for method, run in stored_methods(PERSONAL, stored).items():
         last = run.rounds[-1]
-        words = Markdown(f"`{command(method.experiment)}`")
+        markdown = Markdown(f"`{command(method.experiment)}`")
         if last.global_score is not None:
             name = f"{method.name.partition(',')[0]}, global model"
             worst = last.global_party_score_worst
-            rows.append((name, last.global_score, last.global_party_score, worst, words))
-        everywhere = last.accuracy if run.federated else None
+            rows.append((name, last.global_score, last.global_party_score, worst, markdown))
+        all_samples = last.accuracy if run.federated else None
         worst = last.party_accuracy_worst
-        rows.append((method.name, everywhere, last.party_accuracy, worst, words))
+        rows.append((method.name, all_samples, last.party_accuracy, worst, markdown))
     columns = (
         Column("method"),
         Column("all samples, %", percent),
@@ -116,4 +114,8 @@ def personal(stored: dict[str, Run]) -> Table:
         Column("worst party, %", percent),
         Column("command"),
     )
-    return Table("personal", "Personal models, seed 0, last round", columns, rows)
+    note = (
+        "all samples: share of all test samples, each classified by the model of one party; "
+        "mean over parties: each party has the same weight"
+    )
+    return Table("personal", "Personal models, seed 0, last round", columns, rows, note)

@@ -149,6 +149,11 @@ class NoteValues:
         """Return the mean accuracy of the last ten rounds."""
         return decimal(self._curves.run_accuracies(run)[-LAST:].mean())
 
+    def global_last_mean(self, run: str) -> str:
+        """Return the mean accuracy of the global model next to personal ones, last ten rounds."""
+        rounds = self._curves.by_command[run].rounds[-LAST:]
+        return decimal(100 * np.mean([record.global_score for record in rounds]))
+
     def above_number(self, run: str, number: str) -> str:
         """Return how far the final accuracy is above a number of the paper."""
         return decimal(self._curves.run_accuracies(run)[-1] - float(number))

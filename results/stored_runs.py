@@ -62,16 +62,17 @@ def store(source: Path, folder: str | None = None) -> None:
     for path in find_runs([source]):
         run = read_run(path)
         if not run.finished and not (run.diverged and run.rounds):
-            print(f"{path} {run.status}")
+            print(f"not stored: {path} {run.status}")
             continue
         exp = experiment_of(run)
         out = HERE / (folder or exp.dataset) / run_name(exp)
         if out.name in tsne_names and run.final.tsne is None:
-            print(f"{path} has no t-SNE: finish it with `moonfl resume`")
+            print(f"not stored: {path} has no t-SNE: finish it with `moonfl resume`")
             continue
         out.mkdir(parents=True, exist_ok=True)
         write_settings(run, out)
         write_rounds(run, out)
+        (out / DIVERGED).unlink(missing_ok=True)  # of a run that this one replaces
         if run.diverged:
             (out / DIVERGED).write_bytes((run.path / DIVERGED).read_bytes())
         if out.name in tsne_names:

@@ -8,6 +8,9 @@ from . import tree
 from .errors import RunError
 from .types import Server, State, Update
 
+SENT_AND_STORED = "(sent, stored)"  # what finish_round returns
+STORED_AND_SENT = "(stored, sent)"  # what finish returns
+
 
 def server_state(server: Server) -> State:
     """Return the part of the server that is sent to the parties."""
@@ -41,14 +44,30 @@ def extra_from(state: State) -> State:
     return tree.select_prefix("extra", state)
 
 
-def check_pair(hook: str, result: object) -> None:
-    """Check that a hook of a method returned two states: one is sent, and one is stored."""
-    states = result if isinstance(result, tuple) else ()
-    if len(states) != 2 or not all(isinstance(state, Mapping) for state in states):
+def check_pair(hook: str, contents: str, result: object) -> tuple[State, State]:
+    """Return what a hook of a method returned, if it is two states; `contents` names them."""
+    parts = result if isinstance(result, tuple) else (result,)
+    if len(parts) != 2 or not all(isinstance(part, Mapping) for part in parts):
+        types = ", ".join(type(part).__name__ for part in parts)
+        raise RunError(f"{hook} must return two dicts, {contents}, got {types}")
+    first, second = parts
+    return first, second
+
+
+def check_server(hook: str, result: object) -> Server:
+    """Return what a hook of a method returned, if it is a server.
+
+    Its tensors are not read: a mean is computed, and a stored tensor loaded, each time it is read.
+    """
+    if not isinstance(result, Server):
         raise RunError(
-            f"{hook} must return two dicts, one that is sent and one that is stored, got "
-            f"{type(result).__name__}"
+            f"{hook} must return a Server, got {type(result).__name__}; use "
+            "dataclasses.replace(server, params=...)"
         )
+    for name in ("params", "shared", "memory"):
+        if not isinstance(getattr(result, name), Mapping):
+            raise RunError(f"{hook} must return a Server whose {name} are a dict")
+    return result
 
 
 def check_state(event: str, state: State, purpose: str) -> None:

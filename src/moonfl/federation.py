@@ -12,7 +12,7 @@ from . import seeds, tree
 from .aggregation import AGGREGATIONS, aggregation_rule, clip_update
 from .engines import Engine
 from .errors import RunError
-from .exchange import check_state
+from .exchange import check_server, check_state
 from .experiment import Experiment
 from .models.base import STATISTICS
 from .privacy import PrivateRound
@@ -127,20 +127,16 @@ def _aggregate(exp: Experiment, server: Server, updates: list[Update], t: int) -
 def checked(exp: Experiment, server: Server, combined: object) -> Server:
     """Return what a method's `combine` returned, with all tensors in memory, after checking it."""
     method = exp.algorithm.label
-    if not isinstance(combined, Server):
-        raise RunError(
-            f"combine of {method} must return a Server, got {type(combined).__name__}; use "
-            "dataclasses.replace(server, params=...)"
-        )
-    params = {**combined.params}
-    shared = in_memory(combined.shared)
-    memory = in_memory(combined.memory)
-    check_state(f"combine of {method} returns", shared, "the server to send")
+    result = check_server(f"combine of {method}", combined)
+    params = {**result.params}
+    shared = in_memory(result.shared)
+    memory = in_memory(result.memory)
+    check_state(f"combine of {method} returns", {"params": params, **shared}, "the server to send")
     check_state(f"combine of {method} returns", memory, "the server to store")
     check_same_tensors(method, "params", server.params, params)
     for label in {**server.shared, **shared}:
         check_same_tensors(method, label, server.shared.get(label, {}), shared.get(label, {}))
-    return replace(combined, params=params, shared=shared, memory=memory)
+    return replace(result, params=params, shared=shared, memory=memory)
 
 
 def check_same_tensors(method: str, label: str, before: Params, after: Params) -> None:
@@ -148,9 +144,17 @@ def check_same_tensors(method: str, label: str, before: Params, after: Params) -
     name = tree.changed_tensor(before, after)
     if name is not None:
         raise RunError(
-            f"{method} creates, drops or reshapes '{name}' of '{label}' in a round; tensors keep "
-            "their names, shapes and types from init_server on"
+            f"{method} changes '{name}' of '{label}' in a round from {described(before, name)} to "
+            f"{described(after, name)}; tensors keep their names, shapes and types from "
+            "init_server on"
         )
+
+
+def described(params: Params, name: str) -> str:
+    """Describe the type and shape of a tensor that may be missing."""
+    if name not in params:
+        return "nothing"
+    return f"{params[name].dtype} {list(params[name].shape)}"
 
 
 def private_round(exp: Experiment, server: Server, t: int) -> PrivateRound:

@@ -15,7 +15,7 @@ from .aggregation import clip_difference
 from .data.base import Examples
 from .data.loader import batches
 from .errors import DivergenceError, RunError
-from .exchange import check_pair, check_state
+from .exchange import STORED_AND_SENT, check_pair, check_state
 from .experiment import Experiment
 from .models.base import Model
 from .optimizers import take_step
@@ -157,8 +157,7 @@ def local_update(
     trained = {**params, **buffers}
     view = replace(view, state={**view.state, **training.own_models})
     result = exp.algorithm.finish(view, trained, training.steps)
-    check_pair("finish", result)
-    memory, extra = result
+    memory, extra = check_pair(f"finish of {exp.algorithm.label}", STORED_AND_SENT, result)
     check_state("finish returns", memory, "the party to store")
     check_state("finish returns", extra, "the party to send")
     metrics = {

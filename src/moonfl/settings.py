@@ -10,6 +10,7 @@ import inspect
 import math
 import numbers
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -38,12 +39,15 @@ class Limits:
         return " and ".join(f"{sign} {_digits(limit)}" for sign, limit in finite.items())
 
 
-def setting(default: T, doc: str, *, added: str | None = None, **limits: float) -> T:
+def setting(
+    default: T, doc: str, *, added: str | None = None, names: bool = False, **limits: float
+) -> T:
     """Return a dataclass field with a description and limits (low, above, high, below).
 
     `added` is the version of moonfl that introduced the setting, or None for the first one.
+    `names` is True for several names, written as a,b,c; in Python and TOML they may be a list.
     """
-    metadata = {"doc": doc, "limits": Limits(**limits), "added": added}
+    metadata = {"doc": doc, "limits": Limits(**limits), "added": added, "names": names}
     field: Any = dataclasses.field(default=default, metadata=metadata)
     return field  # type: ignore[no-any-return]  # dataclass replaces the field by its value
 
@@ -75,6 +79,8 @@ def convert(cls: type, name: str, value: object, label: str) -> Any:
     hint = field_types(cls)[name]
     field = next(field for field in dataclasses.fields(cls) if field.name == name)
     limits = field.metadata.get("limits", Limits())
+    if field.metadata.get("names") and isinstance(value, list | tuple):
+        value = join_names(value, label)
     try:
         result = _to_type(hint, value)
     except (TypeError, ValueError, KeyError, OverflowError, StopIteration):
@@ -83,6 +89,13 @@ def convert(cls: type, name: str, value: object, label: str) -> Any:
     if is_number and not limits.contain(result):
         raise InputError(f"{label} must be {_allowed(hint, limits)}, got {value}")
     return result
+
+
+def join_names(names: Sequence[object], label: str) -> str:
+    """Return a list of names as the text a,b,c."""
+    if not names or not all(isinstance(name, str) and name and "," not in name for name in names):
+        raise InputError(f"{label} must be a list of names without commas, got {list(names)!r}")
+    return ",".join(map(str, names))
 
 
 def check(settings: Any, prefix: str = "") -> None:
@@ -112,11 +125,13 @@ def check_field_types(cls: type, label: str) -> None:
             f"above {owner.__name__}"
         )
     for name in names(cls):
-        if name in vars(cls) and name not in inspect.get_annotations(cls):
+        setter = next((base for base in cls.__mro__ if name in vars(base)), cls)
+        if name in vars(setter) and name not in inspect.get_annotations(setter):
             raise InputError(
-                f"{label}: {cls.__name__} sets {name}, a setting that it inherits, without a type, "
-                f"which has no effect; write {name}: {inspect.formatannotation(hints[name])} = "
-                f"{vars(cls)[name]!r}, and @dataclass(frozen=True) above {cls.__name__}"
+                f"{label}: {setter.__name__} sets {name}, a setting that it inherits, without a "
+                f"type, which has no effect; write {name}: "
+                f"{inspect.formatannotation(hints[name])} = {vars(setter)[name]!r}, in a class "
+                "with @dataclass(frozen=True)"
             )
         if not _is_supported(hints[name]):
             raise InputError(
@@ -258,18 +273,9 @@ def _without_python_syntax(text: str) -> str:
 
 
 def _to_string(value: Any) -> str:
-    if isinstance(value, list | tuple) and value:  # of names, written as a,b,c elsewhere
-        return ",".join(map(_to_name, value))
     if not isinstance(value, str) or not value.encode("utf-8"):  # encode refuses lone surrogates
         raise TypeError(f"{value!r} is not a non-empty string")
     return value
-
-
-def _to_name(value: Any) -> str:
-    """Return a string that can be one of several names."""
-    if not isinstance(value, str) or "," in value:
-        raise TypeError(f"{value!r} is not a name without a comma")
-    return _to_string(value)
 
 
 def _to_number(hint: Any, value: Any) -> float:

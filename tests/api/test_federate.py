@@ -215,6 +215,16 @@ def test_integers_are_standardised_unless_the_model_uses_them_as_token_ids() -> 
     def linear() -> nn.Module:
         return nn.Linear(6, 4)
 
+    class Columns(nn.Module):
+        """A module with an embedding for each column of ids."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables = nn.ModuleList([nn.Embedding(9, 4), nn.Embedding(2, 4)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([table(ids) for table, ids in zip(self.tables, x.T, strict=True)], 1)
+
     class Positioned(nn.Module):
         """A module for numeric features with an embedding of their positions."""
 
@@ -238,6 +248,9 @@ def test_integers_are_standardised_unless_the_model_uses_them_as_token_ids() -> 
         result = moonfl.federate(model, texts, **QUICK)
         assert result.rounds[-1]["loss"] < 5
         assert ("standardise.mean" in result.models["global"]) == standardised
+    pairs = [(np.stack([x[:, 0], x[:, 1] % 2], axis=1), y) for x, y in texts]
+    result = moonfl.federate(Columns, pairs, **QUICK)
+    assert "standardise.mean" not in result.models["global"]
 
 
 def test_a_run_is_not_resumed_with_a_model_that_has_other_buffers(tmp_path: Path) -> None:
@@ -548,7 +561,7 @@ INVALID = [
     ),
     ({"groups": 5}, "groups must be a list .* or a dict of them by name, got int"),
     ({"groups": "ab"}, "groups must be a list .* or a dict of them by name, got str"),
-    ({"classes": ["a", "b,c"]}, "classes must be a non-empty string or none, got"),
+    ({"classes": ["a", "b,c"]}, "classes must be a list of names without commas, got"),
     ({"batch_size": 10**19}, "batch_size must be an integer >= 1 and <= 2147483647, got 1"),
     (
         {

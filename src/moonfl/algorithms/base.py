@@ -10,7 +10,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from .. import tree
-from ..exchange import check_pair
+from ..exchange import SENT_AND_STORED, check_pair
 from ..types import GLOBAL, Batch, Loss, Mean, Params, Party, Phase, Server, State, Term, Update
 
 RENAMED_ATTRIBUTES = {"takes_server_step": "takes_server_optimizer", "meaning": "choice"}
@@ -44,11 +44,13 @@ class Algorithm:
                 note = f"{cls.__name__}.{old} is deprecated; call it {new}"
                 warnings.warn(note, DeprecationWarning, stacklevel=2)
                 setattr(cls, new, vars(cls)[old])
-        known = {*dir(Algorithm), *inspect.get_annotations(cls), *RENAMED_ATTRIBUTES}
+        known = {*inspect.get_annotations(cls), *RENAMED_ATTRIBUTES}
+        for base in cls.__mro__[1:]:
+            known.update(vars(base))
         for name in sorted(vars(cls).keys() - known):
             similar = difflib.get_close_matches(name, dir(Algorithm), n=1, cutoff=0.85)
             if similar and not name.startswith("_"):
-                note = f"{cls.__name__}.{name} overrides nothing; did you mean {similar[0]}?"
+                note = f"{cls.__name__}.{name} is not a hook; did you mean {similar[0]}?"
                 warnings.warn(note, stacklevel=2)
 
     def __add__(self, other: "Algorithm") -> "Algorithm":
@@ -158,8 +160,7 @@ class Algorithm:
         parameters differently.
         """
         result = self.finish_round(server, updates, parties, mean)
-        check_pair("finish_round", result)
-        shared, memory = result
+        shared, memory = check_pair(f"finish_round of {self.label}", SENT_AND_STORED, result)
         params = mean((u.params, u.num_samples) for u in updates)
         return replace(server, params=params, shared=shared, memory=memory)
 

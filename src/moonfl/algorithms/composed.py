@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .. import tree
 from ..errors import InputError, RunError
+from ..exchange import SENT_AND_STORED, STORED_AND_SENT, check_pair, check_server
 from ..registry import name_of
 from ..types import Batch, Mean, Output, Params, Party, Phase, Server, State, Term, Update
 from .base import Algorithm
@@ -161,7 +162,8 @@ class Composed(Algorithm):
         state: dict[str, Params] = {}
         extra: dict[str, Params] = {}
         for key, part in self.by_key.items():
-            stored, sent = part.finish(party_view(party, key), trained, steps)
+            result = part.finish(party_view(party, key), trained, steps)
+            stored, sent = check_pair(f"finish of {part.label}", STORED_AND_SENT, result)
             state |= tree.add_prefix(key, stored)
             extra |= tree.add_prefix(key, sent)
         return state, extra
@@ -180,10 +182,14 @@ class Composed(Algorithm):
             view = server_view(server, key)
             own_updates = [update_view(update, key) for update in updates]
             if replaces_aggregation(part):
-                combined = part.combine(view, own_updates, parties, mean)
+                combined = check_server(
+                    f"combine of {part.label}", part.combine(view, own_updates, parties, mean)
+                )
                 params, new_shared, new_memory = combined.params, combined.shared, combined.memory
             else:
-                new_shared, new_memory = part.finish_round(view, own_updates, parties, mean)
+                result = part.finish_round(view, own_updates, parties, mean)
+                hook = f"finish_round of {part.label}"
+                new_shared, new_memory = check_pair(hook, SENT_AND_STORED, result)
             shared |= tree.add_prefix(key, new_shared)
             memory |= tree.add_prefix(key, new_memory)
         if params is None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import tree
+from ..exchange import SENT_AND_STORED, check_pair
 from ..settings import setting
 from ..types import Mean, Params, Party, Server, State, Update
 from .base import Algorithm
@@ -61,7 +62,8 @@ class QFedAvg(Algorithm):
     def combine(self, server: Server, updates: list[Update], parties: int, mean: Mean) -> Server:
         if self.q == 0:
             return super().combine(server, updates, parties, mean)
-        shared, memory = self.finish_round(server, updates, parties, mean)
+        result = self.finish_round(server, updates, parties, mean)
+        shared, memory = check_pair(f"finish_round of {self.label}", SENT_AND_STORED, result)
         step = mean((self.step(server, u), u.num_samples) for u in updates)
         h = mean(({"h": self.curvature(server, u)}, u.num_samples) for u in updates)["h"]
         params = tree.add(server.params, step, float(1 / h))

@@ -376,16 +376,15 @@ def _takes_token_ids(model: ModelSource, sets: list[Samples], classes: int) -> b
 
 @torch.no_grad()
 def check_token_ids(encoder: nn.Module, sets: list[Samples]) -> None:
-    """Check that a model accepts the smallest and the largest token id."""
-    low = min(int(samples.x.min()) for samples in sets)
-    high = max(int(samples.x.max()) for samples in sets)
+    """Check that a model accepts the smallest and the largest token id of each position."""
+    low = np.min([samples.x.min(axis=0) for samples in sets], axis=0)
+    high = np.max([samples.x.max(axis=0) for samples in sets], axis=0)
     try:
-        for token in (low, high):
-            encoder(torch.full((2, *sets[0].x.shape[1:]), token))
+        encoder(torch.from_numpy(np.stack([low, high]).astype(np.int64)))
     except Exception as error:  # a custom module may raise anything
         raise InputError(
-            f"the samples have token ids from {low} to {high}, which the model does not accept: "
-            f"{first_line(error)}"
+            f"the samples have token ids from {low.min()} to {high.max()}, which the model does "
+            f"not accept: {first_line(error)}"
         ) from None
 
 

@@ -43,6 +43,7 @@ class Experiment:
         None,
         "with dataset=csv or hub: the column with the classes; with task=regression or multilabel "
         "the columns of the targets, as a,b,c; none: the column 'label'",
+        names=True,
     )
     task: Literal["classification", "regression", "multilabel"] = setting(
         "classification",
@@ -50,9 +51,11 @@ class Experiment:
         "or 1. The last two are for dataset=csv, npz or hub",
         added="0.2",
     )
-    ignore: str | None = setting(None, "with dataset=csv or hub: columns to ignore, as a,b,c")
+    ignore: str | None = setting(
+        None, "with dataset=csv or hub: columns to ignore, as a,b,c", names=True
+    )
     classes: str | None = setting(
-        None, "the classes as a,b,c, for files that may lack some of them"
+        None, "the classes as a,b,c, for files that may lack some of them", names=True
     )
     impute: Literal["refuse", "mean", "indicator"] = setting(
         "refuse",
@@ -67,6 +70,7 @@ class Experiment:
         None,
         "with encode=onehot: columns whose numbers are codes of categories, as a,b,c",
         added="0.2",
+        names=True,
     )
     min_category: int = setting(
         5,

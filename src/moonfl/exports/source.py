@@ -24,6 +24,7 @@ from ..runs.result import Result
 from ..runs.schema import PartitionRecord, RoundRecord, SiteRecord
 from ..runs.stopping import selected_round
 from ..runs.tensor_files import stored_state
+from ..settings import parse_int
 from ..task import in_float32, make_builder
 from ..trained_model import SAMPLES, Blueprint
 from ..types import GLOBAL, Params, State, party_model_name, party_of_model
@@ -196,7 +197,10 @@ def _party_number(party: Party | None, names: tuple[str, ...]) -> int | None:
         return party
     if party in names:
         return names.index(party)
-    return int(party) if party.isascii() and party.isdecimal() else None
+    try:
+        return parse_int(party)
+    except ValueError:
+        return None
 
 
 def _blueprint(run: Path, exp: Experiment, data_dir: str | None, with_samples: bool) -> Blueprint:

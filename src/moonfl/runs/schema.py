@@ -256,7 +256,7 @@ class PrivacyRecord(Record):
 
 
 def rounded_up(epsilon: float) -> str:
-    """Return an epsilon with three digits; a smaller number would not be proven."""
+    """Return an epsilon with three significant digits; a smaller number would not be proven."""
     number = Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(epsilon)
     return f"{float(number):g}"
 
