@@ -154,6 +154,10 @@ class NoteValues:
         rounds = self._curves.by_command[run].rounds[-LAST:]
         return decimal(100 * np.mean([record.global_score for record in rounds]))
 
+    def party_accuracy(self, run: str) -> str:
+        """Return the mean over parties of the accuracy on their own samples, last round."""
+        return decimal(100 * self._curves.by_command[run].rounds[-1].party_accuracy)
+
     def above_number(self, run: str, number: str) -> str:
         """Return how far the final accuracy is above a number of the paper."""
         return decimal(self._curves.run_accuracies(run)[-1] - float(number))
