@@ -13,7 +13,7 @@ from stored_runs import DATASET, command
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table of compositions."""
+    """A row of one of the tables, which is one run."""
 
     name: str
     preset: str
