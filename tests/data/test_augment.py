@@ -5,8 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from moonfl.data.augment import PAD, Preparation, crop_and_flip, rotate
+from moonfl.data.augment import PAD, Preparation, crop_and_flip
 from moonfl.data.cifar import CIFAR10, CIFAR100
+from moonfl.kernels.batch import rotate
 
 
 def images(count: int, side: int = 32) -> torch.Tensor:
@@ -42,7 +43,8 @@ def test_rotation_is_pillows(degrees: float) -> None:
         Image.fromarray(image.permute(1, 2, 0).numpy()).rotate(degrees, Image.Resampling.NEAREST)
     )
     pixels = torch.cat([image.flatten(1), torch.zeros(3, 1, dtype=torch.uint8)], dim=1)
-    index = rotate(32, 32, torch.tensor([degrees]).deg2rad())[0]
+    angle = torch.tensor([degrees]).deg2rad()
+    index = rotate(crop_and_flip(32, 32, None), torch.tensor([0]), angle, 32, 32)[0]
     got = pixels[:, index].view(3, 32, 32).permute(1, 2, 0).numpy()
     assert (got != expected).any(
         axis=2

@@ -10,7 +10,8 @@ int moonfl_chain_forward(const struct step *, int64_t, const float *, int64_t);
 int moonfl_chain_backward(const struct step *, int64_t, const float *, int64_t, float *, float *, int64_t);
 void moonfl_batch(const uint8_t *, const int64_t *, const int32_t *, const int64_t *, const float *, float *, int64_t,
                   int, int);
-
+void moonfl_rotate(const int32_t *, const int64_t *, const float *, const float *, const float *, const float *,
+                   int32_t *, int64_t, int, int);
 void moonfl_cosines(const float *, const float *const *, int64_t, int64_t, int64_t, float *, float *, float *);
 int moonfl_cosines_backward(const float *, const float *, const float *, const float *, int64_t, int64_t, int64_t,
                             float *);
@@ -95,6 +96,23 @@ static double batch(int n, int channels, int pixels)
     return sum;
 }
 
+static double rotated(int n, int height, int width)
+{
+    const int pixels = height * width;
+    int32_t *maps = malloc(2L * pixels * sizeof *maps), *out = malloc((long)n * pixels * sizeof *out);
+    int64_t *choice = malloc(n * sizeof *choice);
+    float *products[4];
+    double sum = 0;
+    for (int i = 0; i < 4; i++) products[i] = numbers((long)n * (i % 2 ? height : width)); /* -3 ... 3 */
+    for (int i = 0; i < n; i++) choice[i] = i % 2;
+    for (int i = 0; i < 2 * pixels; i++) maps[i] = i % pixels;
+    moonfl_rotate(maps, choice, products[0], products[1], products[2], products[3], out, n, height, width);
+    for (long i = 0; i < (long)n * pixels; i++) sum += out[i];
+    for (int i = 0; i < 4; i++) free(products[i]);
+    free(maps), free(out), free(choice);
+    return sum;
+}
+
 static double cosines(int count, int n, int d)
 {
     float *z = numbers((long)n * d), *dz = numbers((long)n * d), *units = numbers((1L + count) * n * d);
@@ -129,7 +147,7 @@ int main(void)
             }
         for (int n = 1; n < 28; n += 5)
             sum += linear(n, 1, 1, 0) + linear(n, 17, 33, 1) + linear(n, 40, 7, 0) + linear(n, 32, 48, 1) + network(n);
-        sum += batch(5, 3, 64) + batch(1, 1, 7) + cosines(2, 5, 84) + cosines(1, 1, 8) + cosines(4, 3, 508);
+        sum += batch(5, 3, 64) + batch(1, 1, 7) + rotated(3, 4, 5) + rotated(1, 1, 1) + cosines(2, 5, 84) + cosines(1, 1, 8) + cosines(4, 3, 508);
         printf("%s: %d lanes, checksum %g\n", sets[s], lanes, sum);
     }
     return 0;

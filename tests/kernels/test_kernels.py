@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.problems import train, write_cifar10
+from moonfl.data.augment import crop_and_flip
 from moonfl.data.cifar import CIFAR10, CIFAR100
 from moonfl.experiment import Experiment
 from moonfl.kernels import batch as batch_module
@@ -609,6 +610,24 @@ def test_batches_have_the_same_pixels_as_in_torch(
         )
     assert torch.equal(*made)
     assert made[0].stride() == made[1].stride()
+
+
+@pytest.mark.parametrize("crop", ["reflect", "zero", None])
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (9, 14), (7, 1)])
+def test_rotated_maps_are_those_of_torch(
+    height: int, width: int, crop: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maps = crop_and_flip(height, width, crop)
+    choice = torch.randint(0, len(maps), (500,), generator=torch.Generator().manual_seed(0))
+    right_angles = torch.tensor([0.0, 90.0, -90.0, 180.0, 360.0])
+    degrees = torch.cat([torch.linspace(-200, 200, 495), right_angles])
+    results = []
+    for library in (kernels.library, lambda: None):
+        monkeypatch.setattr(batch_module, "library", library)
+        radians = degrees.deg2rad()
+        results.append(batch_module.rotate(maps, choice, radians, height, width))
+    assert torch.equal(*results)
+    assert torch.equal(results[0][495], maps[choice[495]])
 
 
 def test_training_is_the_same_up_to_rounding(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..kernels.batch import gather
+from ..kernels.batch import gather, rotate
 from .encoding import Encoding
 from .images import Images
 
@@ -76,9 +76,7 @@ class Preparation:
         choice = 2 * shift + flip
         if self.rotation > 0:
             degrees = (torch.rand(batch, generator=rng) * 2 - 1) * self.rotation
-            black = maps.new_full((batch, 1), height * width)
-            moved = torch.cat([maps[choice], black], dim=1)
-            maps = moved.gather(1, rotate(height, width, degrees.deg2rad()))
+            maps = rotate(maps, choice, degrees.deg2rad(), height, width)
             choice = torch.arange(batch)
         return maps, choice
 
@@ -126,18 +124,3 @@ def _shifted(side: int, crop: str | None) -> Tensor:
     if crop == "reflect":
         return (side - 1) - ((side - 1) - source.abs()).abs()
     return source.masked_fill((source < 0) | (source >= side), -1)
-
-
-def rotate(height: int, width: int, radians: Tensor) -> Tensor:
-    """Return the source of every pixel when images are rotated about their centre, [B, HW].
-
-    HW means outside of the image.
-    """
-    y = torch.arange(height)[:, None] + 0.5 - height / 2
-    x = torch.arange(width)[None, :] + 0.5 - width / 2
-    cos = radians.cos()[:, None, None]
-    sin = radians.sin()[:, None, None]
-    column = (cos * x - sin * y + width / 2).floor().long()
-    row = (sin * x + cos * y + height / 2).floor().long()
-    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
-    return (row * width + column).masked_fill(~inside, height * width).flatten(1)

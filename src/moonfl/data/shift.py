@@ -18,7 +18,8 @@ from torch import Tensor
 
 from .. import seeds
 from ..errors import InputError
-from .augment import Preparation, is_pixels, rotate
+from ..kernels.batch import rotate
+from .augment import Preparation, crop_and_flip, is_pixels
 from .base import Examples
 from .descriptions import LEVELS
 from .images import Images
@@ -104,7 +105,9 @@ def _rotate(x: Tensor, degrees: float) -> Tensor:
     """Rotate images [B, C, H, W] about their centre; nearest pixel, 0 outside."""
     height, width = x.shape[2:]
     pixels = torch.cat([x.flatten(2), x.new_zeros(*x.shape[:2], 1)], dim=2)
-    source = rotate(height, width, torch.tensor([degrees]).deg2rad())[0]
+    unchanged = crop_and_flip(height, width, None)[:1]
+    angle = torch.tensor([degrees]).deg2rad()
+    source = rotate(unchanged, torch.tensor([0]), angle, height, width)[0]
     return pixels[:, :, source].view_as(x)
 
 

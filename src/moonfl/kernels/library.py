@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import unknown
 
 SETS = {16: "avx512", 8: "avx2", 4: "base"}  # floats per register -> instruction set
-VERSION = 4  # of the functions declared here; native.c has the same number
+VERSION = 5  # of the functions declared here; native.c has the same number
 PTR = ctypes.c_void_p
 I64 = ctypes.c_int64
 INT = ctypes.c_int
@@ -62,6 +62,8 @@ def _declare(native: ctypes.CDLL) -> None:
     native.moonfl_chain_backward.argtypes = [PTR, I64, PTR, I64, PTR, PTR, I64]
     native.moonfl_batch.argtypes = [PTR] * 6 + [I64, INT, INT]
     native.moonfl_batch.restype = None
+    native.moonfl_rotate.argtypes = [PTR] * 7 + [I64, INT, INT]
+    native.moonfl_rotate.restype = None
     native.moonfl_cosines.argtypes = [PTR, PTR, I64, I64, I64, PTR, PTR, PTR]
     native.moonfl_cosines.restype = None
     native.moonfl_cosines_backward.argtypes = [PTR, PTR, PTR, PTR, I64, I64, I64, PTR]

@@ -27,7 +27,7 @@ EXPORT int moonfl_choose(const char *most)
 }
 
 /* Incremented with every change of the exported functions; kernels/library.py has the same number. */
-EXPORT int moonfl_version(void) { return 4; }
+EXPORT int moonfl_version(void) { return 5; }
 
 /* Return the number of lanes of the selected instruction set. */
 EXPORT int moonfl_lanes(void) { return chosen->lanes; }
@@ -75,5 +75,32 @@ EXPORT void moonfl_batch(const uint8_t *images, const int64_t *rows, const int32
         const int32_t *map = maps + choice[b] * pixels;
         if (channels == 3) image(3, from, map, table, pixels, out); /* a constant for the compiler */
         else image(channels, from, map, table, pixels, out);
+    }
+}
+
+/* Round down to an integer. */
+static INLINE int below(float v)
+{
+    const int i = (int)v;
+    return i - (v < (float)i);
+}
+
+/* Rotate the maps of a batch: out[b] = maps[choice[b]] at the source of every pixel; black outside of the image. Row r
+ * and column c have their source in column cos_x[b][c] - sin_y[b][r] + width / 2 and in row sin_x[b][c] + cos_y[b][r] +
+ * height / 2, both rounded down. The products are arguments because a compiler could fuse them with the sums, which
+ * would round differently from torch. */
+EXPORT void moonfl_rotate(const int32_t *maps, const int64_t *choice, const float *cos_x, const float *sin_y,
+                          const float *sin_x, const float *cos_y, int32_t *out, int64_t batch, int height, int width)
+{
+    const int pixels = height * width;
+    for (int64_t b = 0; b < batch; b++, cos_x += width, sin_x += width, sin_y += height, cos_y += height) {
+        const int32_t *map = maps + choice[b] * pixels;
+        for (int r = 0; r < height; r++)
+            for (int c = 0; c < width; c++) {
+                const int column = below(cos_x[c] - sin_y[r] + 0.5f * (float)width);
+                const int row = below(sin_x[c] + cos_y[r] + 0.5f * (float)height);
+                const int inside = row >= 0 && row < height && column >= 0 && column < width;
+                *out++ = inside ? map[row * width + column] : pixels;
+            }
     }
 }
