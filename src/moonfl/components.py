@@ -35,8 +35,8 @@ BASES: dict[str, type] = {
     "dp": Privacy,
 }
 EXAMPLES = {
-    "algorithm": "MOON()",
-    "server": "Average()",
+    "algorithm": "moonfl.MOON()",
+    "server": "moonfl.Average()",
     "optimizer": "moonfl.optimizers.AdamW()",
     "schedule": "moonfl.optimizers.Cosine()",
     "dp": "moonfl.privacy.ServerNoise(noise=1)",
@@ -77,6 +77,20 @@ def check_component(kind: str, value: object) -> None:
         settings.check_field_types(type(part), label)
         settings.check_attributes(part, label)
         settings.check(part, f"{kind}.")
+
+
+def examples_with(key: str, value: object) -> list[str]:
+    """Return components that have a setting, as arguments: `server=moonfl.Momentum(momentum=0.5)`.
+
+    The key may begin with the kind of component, as in `server.momentum`.
+    """
+    kind, _, name = key.rpartition(".")
+    arguments = []
+    for each in [kind] if kind in COMPONENTS else COMPONENTS:
+        module = EXAMPLES[each].rpartition(".")[0]
+        owners = [cls for cls in COMPONENTS[each].values() if name in settings.names(cls)]
+        arguments += [f"{each}={module}.{cls.__name__}({name}={value!r})" for cls in owners]
+    return arguments
 
 
 def find_class(kind: str, name: str) -> type:

@@ -580,7 +580,15 @@ INVALID = [
     ),
     ({"epoch": 3}, "unknown setting 'epoch'; did you mean epochs"),
     ({"learning_rate": 3}, "unknown setting 'learning_rate'; did you mean lr"),
-    ({"mu": 1}, r"mu is a setting of a method; .*: algorithm=moonfl.MOON\(mu=1\) or algorithm="),
+    (
+        {"mu": 1},
+        r"mu is a setting of a component; .*: algorithm=moonfl.MOON\(mu=1\) or algorithm=",
+    ),
+    (
+        {"server.momentum": 0.5},
+        r"component: server=moonfl.Momentum\(momentum=0.5\)$",
+    ),
+    ({"dp.epsilon": 8}, r"component: dp=moonfl.privacy.ServerNoise\(epsilon=8\)$"),
     ({"beta": 0.1}, "beta cannot be passed to moonfl.federate: the samples are already"),
     ({"ignore": "ward"}, "ignore cannot be .*: leave these columns out of each party's x"),
     ({"algorithm": "mon"}, "unknown algorithm 'mon'; did you mean moon"),

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import settings, tree
-from ..algorithms import ALGORITHMS, MOON, Algorithm
-from ..components import COMPONENTS, build_component
+from ..algorithms import MOON, Algorithm
+from ..components import COMPONENTS, build_component, examples_with
 from ..data.targets import REGRESSION
 from ..errors import InputError, notify, unknown
 from ..experiment import (
@@ -181,16 +181,16 @@ def _experiment(
     for key in values:
         if key in DATA_SETTINGS:
             raise InputError(f"{key} cannot be passed to moonfl.federate: {DATA_SETTINGS[key]}")
-        owners = [cls for cls in ALGORITHMS.values() if key in settings.names(cls)]
-        if key not in valid and owners:
-            examples = [f"algorithm=moonfl.{cls.__name__}({key}={values[key]!r})" for cls in owners]
+        if key in valid:
+            continue
+        examples = examples_with(key, values[key])
+        if examples:
             raise InputError(
-                f"{key} is a setting of a method; pass it inside the method: "
+                f"{key} is a setting of a component; pass it inside the component: "
                 f"{' or '.join(examples)}"
             )
-        if key not in valid:
-            also = "and the settings of a method inside algorithm=, as in moonfl.MOON(mu=1)"
-            raise unknown("setting", key, valid, also)
+        also = "and the settings of a component inside it, as in algorithm=moonfl.MOON(mu=1)"
+        raise unknown("setting", key, valid, also)
     components: dict[str, Any] = {"algorithm": algorithm}
     components |= {kind: values[kind] for kind in COMPONENTS if kind in values}
     for kind, value in components.items():
