@@ -151,7 +151,10 @@ def test_wrong_data_are_refused(tmp_path: Path) -> None:
     assert len(moonfl.predict(result, tmp_path / "x.npz").labels) == 3
     missing = np.zeros((3, 6))
     missing[1, 0] = np.nan
-    assert np.isfinite(moonfl.predict(result, missing).probabilities).all()
+    expected = moonfl.predict(result, missing).probabilities
+    assert np.isfinite(expected).all()
+    np.savez(tmp_path / "x.npz", x=missing)
+    assert np.array_equal(moonfl.predict(result, tmp_path / "x.npz").probabilities, expected)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +173,24 @@ def test_wrong_data_are_refused(tmp_path: Path) -> None:
 def test_arrays_are_checked_like_files(vectors: Result, data: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         moonfl.predict(vectors, data)
+
+
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_token_ids_are_integers(tmp_path: Path, in_a_file: bool) -> None:
+    def data(rows: list[list[float]]) -> object:
+        if not in_a_file:
+            return rows
+        np.savez(tmp_path / "x.npz", x=np.array(rows))
+        return tmp_path / "x.npz"
+
+    rng = np.random.default_rng(0)
+    parties = [(rng.integers(5, size=(20, 3)), np.arange(20) % 2) for _ in range(2)]
+    encoder = torch.nn.Sequential(torch.nn.Embedding(5, 2), torch.nn.Flatten())
+    result = moonfl.federate(encoder, parties, rounds=1, epochs=1, batch_size=8, workers=1)
+    expected = moonfl.predict(result, np.array([[0, 1, 4]])).probabilities
+    assert np.array_equal(moonfl.predict(result, data([[0.0, 1.0, 4.0]])).probabilities, expected)
+    with pytest.raises(InputError, match="the model takes integers, got floats with a fraction"):
+        moonfl.predict(result, data([[0.5, 1.2, 4.0]]))
 
 
 def test_predicting_leaves_a_model_as_it_is(vectors: Result) -> None:

@@ -187,7 +187,7 @@ def read_input(model: TrainedModel, data: Any) -> tuple[str, list[str], Tensor |
         table = frame_table(data, "the data frame")
         x = _rows_of_table(model, table)
         return "row", [str(k) for k in range(table.rows)], torch.from_numpy(x).to(model.dtype)
-    samples = _as_stored(model, _checked(model, _array_of(data)))
+    samples = _as_stored(model, _array_of(data), "the array")
     return "sample", [str(k) for k in range(len(samples))], samples
 
 
@@ -206,21 +206,13 @@ def _array_of(data: Any) -> NDArray[Any]:
     return values
 
 
-def _checked(model: TrainedModel, values: NDArray[Any]) -> Tensor:
-    """Return an array as a tensor after checking it; NaN is missing if the model imputes values."""
-    if model.encoding is not None and values.dtype.kind == "f":
-        make_samples("the array", np.where(np.isnan(values), 0, values), integers=False)
-        return torch.from_numpy(values.astype(np.float64))
-    return make_samples("the array", values, integers=model.dtype == torch.int64)
-
-
 def _read_path(model: TrainedModel, path: Path) -> tuple[str, list[str], Tensor | Images]:
     """Read a table, a file of arrays, or a folder of images."""
     if path.is_dir():
         return _read_images(model, path)
     if path.suffix.lower() == ".npz":
-        values = read_samples(path)
-        return "sample", [str(k) for k in range(len(values))], _as_stored(model, values)
+        samples = _as_stored(model, read_samples(path), f"{path}: x")
+        return "sample", [str(k) for k in range(len(samples))], samples
     if not model.features:
         raise InputError(
             f"{path}: this model was not trained on a table; it takes an .npz file or a folder of "
@@ -268,8 +260,18 @@ def _read_images(model: TrainedModel, folder: Path) -> tuple[str, list[str], Ima
     return "file", [str(path.relative_to(folder)) for path in paths], images
 
 
-def _as_stored(model: TrainedModel, values: Tensor) -> Tensor:
+def _checked(model: TrainedModel, values: NDArray[Any], location: str) -> Tensor:
+    """Return an array as a tensor after checking it; NaN is missing if the model imputes values."""
+    if model.encoding is not None and values.dtype.kind == "f":
+        make_samples(location, np.where(np.isnan(values), 0, values), integers=False)
+        return torch.from_numpy(values.astype(np.float64))
+    takes_integers = model.dtype == torch.int64
+    return make_samples(location, values, integers=takes_integers and values.dtype.kind != "f")
+
+
+def _as_stored(model: TrainedModel, array: NDArray[Any], location: str) -> Tensor:
     """Return an array with the type of the model's samples; other shapes are refused."""
+    values = _checked(model, array, location)
     if tuple(values.shape[1:]) != model.shape or len(values) == 0:
         raise InputError(
             f"the model takes samples of shape {list(model.shape)}, got an array "

@@ -19,7 +19,6 @@ from .arrays import (
     describe_samples,
     infer_names,
     make_examples,
-    make_samples,
     with_common_dtype,
 )
 from .augment import default_preparation
@@ -65,8 +64,8 @@ def read_npz(path: Path, reading: Reading | None = None) -> Dataset:
     )
 
 
-def read_samples(path: Path) -> torch.Tensor:
-    """Read the samples x of an .npz file; labels are not needed."""
+def read_samples(path: Path) -> Array:
+    """Read the samples x of an .npz file as they are stored; labels are not needed."""
     check_file(path)
     problem = f"{path} is not an .npz file of plain arrays"
     try:
@@ -82,7 +81,7 @@ def read_samples(path: Path) -> torch.Tensor:
         raise InputError(f"{problem}: {first_line(error)}") from None
     if x.ndim < 2:
         raise InputError(f"{path}: x {list(x.shape)} must be [N, ...]")
-    return make_samples(f"{path}: x", x, integers=False)
+    return x
 
 
 def _class_names(path: Path, arrays: Arrays, expected: tuple[str, ...]) -> tuple[str, ...]:
