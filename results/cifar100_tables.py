@@ -7,6 +7,7 @@ the methods and their leads over FedAvg can.
 
 from dataclasses import dataclass, replace
 
+import result_tables
 from comparisons import comparison_table
 from moonfl.report.curves import score_curves
 from moonfl.report.groups import group_runs
@@ -15,7 +16,6 @@ from moonfl.report.runs import Run
 from moonfl.report.tables import Table
 from moonfl.reproduce import tables
 from moonfl.reproduce.targets import TARGETS, Entry
-from result_tables import FIRST_PLOTTED
 from stored_runs import runs_of
 
 DATASET = "cifar100"
@@ -77,6 +77,13 @@ def table(name: str, stored: dict[str, Run]) -> Table:
     )
 
 
+def late_rounds(stored: dict[str, Run]) -> Table:
+    """Return the leads of the federated methods with 10 parties by the mean of the last rounds."""
+    entries, runs = entries_and_runs("table1", stored)
+    federated = [entry for entry in entries if entry.trials[""].algorithm.federated]
+    return result_tables.late_rounds(federated, runs)
+
+
 def pictures(stored: dict[str, Run]) -> dict[str, Picture]:
     """Return the pictures of the page by name."""
     drawn = {}
@@ -87,7 +94,7 @@ def pictures(stored: dict[str, Run]) -> dict[str, Picture]:
         groups, _ = group_runs([run for by_seed in selected.values() for run in by_seed.values()])
         if groups:
             network = COMPARISONS[comparison].network
-            subtitle = f"CIFAR-100, {network}, from round {FIRST_PLOTTED} on"
+            subtitle = f"CIFAR-100, {network}, from round {result_tables.FIRST_PLOTTED} on"
             stem = f"results-cifar100-{name}"
-            drawn[name] = score_curves(stem, groups, subtitle, FIRST_PLOTTED)
+            drawn[name] = score_curves(stem, groups, subtitle, result_tables.FIRST_PLOTTED)
     return drawn

@@ -74,7 +74,7 @@ def cifar10_tables(stored: Stored) -> dict[str, Callable[[], Table]]:
     runs = stored.cifar10
     functions: dict[str, Callable[[], Table]] = {
         "table1": partial(result_tables.table1, runs),
-        "late-rounds": partial(result_tables.late_rounds, runs),
+        "late-rounds": partial(result_tables.late_rounds, *stored_runs.target_runs("rounds", runs)),
         "rounds-to-paper": partial(result_tables.rounds_to_paper, runs),
         "rounds-to-fedavg": partial(result_tables.rounds_to_fedavg, runs),
         "partitions": partial(result_tables.by_partition, runs),
@@ -93,6 +93,7 @@ def cifar100_page_tables(runs: dict[str, Run]) -> dict[str, Callable[[], Table]]
     functions: dict[str, Callable[[], Table]] = {
         name: partial(cifar100_tables.table, name, runs) for name in cifar100_tables.COMPARISONS
     }
+    functions["late-rounds"] = partial(cifar100_tables.late_rounds, runs)
     functions["runs"] = partial(result_tables.all_runs, runs)
     return functions
 

@@ -89,9 +89,8 @@ def add_columns(table: Table, columns: Mapping[Column, Sequence[object]]) -> Tab
     return replace(table, columns=(*table.columns, *columns), rows=rows)
 
 
-def late_rounds(stored: dict[str, Run]) -> Table:
+def late_rounds(entries: list[Entry], runs: tables.Runs) -> Table:
     """Return the mean accuracy of the last rounds, which is less noisy than one round."""
-    entries, runs = target_runs("rounds", stored)
     by_seed = {entry.row: dict(sorted(runs[entry.trials[""]].items())) for entry in entries}
     fedavg = {seed: last_mean(run) for seed, run in by_seed["FedAvg"].items()}
     rows = []
