@@ -2,7 +2,7 @@
 
 The paper trains ResNet-50 on CIFAR-100, which two CPU cores cannot. Our runs use the CNN that the
 paper has for CIFAR-10. Accuracies therefore cannot be compared with the paper's, but the order of
-the methods and their leads over FedAvg can.
+the methods, and whether one leads FedAvg, can.
 """
 
 from dataclasses import dataclass, replace

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import ttest_ind
 
 from moonfl.report.conclusions import t_interval
 from moonfl.report.runs import Run
@@ -154,6 +155,19 @@ class NoteValues:
         rounds = self._curves.by_command[run].rounds[-LAST:]
         return decimal(100 * np.mean([record.global_score for record in rounds]))
 
+    def global_accuracy(self, run: str) -> str:
+        """Return the accuracy of the global model next to personal ones after the last round."""
+        return decimal(100 * self._curves.by_command[run].rounds[-1].global_score)
+
+    def kernel_difference(self, run: str, fine_tuned: str) -> str:
+        """Return by how much a run differs from its repetition with fine-tuning, last ten rounds.
+
+        Fine-tuning leaves the global model as it is, so only the kernels differ.
+        """
+        other = [record.global_score for record in self._curves.by_command[fine_tuned].rounds]
+        difference = self._curves.run_accuracies(run) - 100 * np.array(other)
+        return f"{abs(difference[-LAST:].mean()):.2f}"
+
     def party_accuracy(self, run: str) -> str:
         """Return the mean over parties of the accuracy on their own samples, last round."""
         return decimal(100 * self._curves.by_command[run].rounds[-1].party_accuracy)
@@ -211,6 +225,15 @@ class NoteValues:
         leads = self._curves.late_leads(method, base, int(last))
         interval = t_interval((leads / 100).tolist())
         ends = [interval_end(end).removeprefix("+") for end in (interval.low, interval.high)]
+        return " to ".join(ends)
+
+    def unpaired_interval(self, method: str, base: str) -> str:
+        """Return the 95 % interval of the lead by Welch's t, which does not pair seeds."""
+        late = [
+            self._curves.method_accuracies(name)[:, -LAST:].mean(axis=1) for name in (method, base)
+        ]
+        interval = ttest_ind(*late, equal_var=False).confidence_interval(0.95)
+        ends = [interval_end(end / 100).removeprefix("+") for end in interval]
         return " to ".join(ends)
 
     def lead_span(self, method: str, base: str) -> str:
@@ -293,6 +316,15 @@ class NoteValues:
 
     def time_ratio(self, method: str) -> str:
         """Return the span over seeds of the time to FedAvg's final accuracy, FedAvg being 1."""
+        return span(self._time_ratios(method, self._curves.method_accuracies("fedavg")[:, -1]))
+
+    def time_ratio_to_best(self, method: str) -> str:
+        """Return by seed the time to FedAvg's best accuracy, FedAvg being 1."""
+        goals = self._curves.method_accuracies("fedavg").max(axis=1)
+        return join_phrase([decimal(ratio) for ratio in self._time_ratios(method, goals)])
+
+    def _time_ratios(self, method: str, goals: Floats) -> Floats:
+        """Return by seed the time to a goal in %, FedAvg being 1."""
         means = {}
         for name in (method, "fedavg"):
             records = []
@@ -300,9 +332,9 @@ class NoteValues:
                 if run.settings["algorithm.name"] == name:
                     records += run.rounds[1:]
             means[name] = np.mean([record.seconds for record in records])
-        goals = self._curves.method_accuracies("fedavg")[:, -1]
         rounds = self._curves.rounds_to(method, goals) / self._curves.rounds_to("fedavg", goals)
-        return span(means[method] / means["fedavg"] * rounds)
+        ratios: Floats = means[method] / means["fedavg"] * rounds
+        return ratios
 
     def cpu_ratio(self, method: str) -> str:
         """Return the CPU seconds of a method's long runs, those of FedAvg being 1."""

@@ -281,6 +281,7 @@ def all_runs(stored: dict[str, Run]) -> Table:
     )
     note = (
         "CPU minutes: of training, summed over the processes; "
+        "compare them only between runs with the same kernels and version; "
         "kernels: the instruction set of the machine"
     )
     if any("party_accuracy" in run.rounds[-1] and run.federated for run in stored.values()):

@@ -124,7 +124,7 @@ def accuracies(stem: str, title: str, entries: list[Entry], runs: Runs, small: b
     notes = ["Ours: mean ± standard deviation over seeds"]
     if any(has_parties_std(run) for seeds in runs.values() for run in seeds.values()):
         notes.append(
-            "SOLO: mean ± standard deviation over parties, averaged over seeds, as in the paper"
+            "SOLO: mean ± standard deviation over parties, as in the paper, averaged over seeds"
         )
     if any(row[6] is not None for row in rows):
         notes.append(
