@@ -23,6 +23,7 @@ from moonfl.report.conclusions import (
     Verdict,
     conclude,
     holm,
+    mean_interval,
     p_value,
     power,
     seeds_needed,
@@ -32,6 +33,7 @@ from moonfl.report.groups import Group, group_runs
 from moonfl.report.headlines import headlines
 from moonfl.report.result_tables import difference_table, overview_table
 from moonfl.report.runs import load_runs
+from moonfl.report.seed_summary import seeds_summary, summarise_seeds
 from moonfl.report.statistics import target_by_group, target_scores
 
 CLAIMS = (Verdict.BETTER, Verdict.WORSE)
@@ -195,6 +197,19 @@ def test_intervals_cover_the_true_difference_in_95_percent() -> None:
     assert covered / len(intervals) == pytest.approx(0.95, abs=0.009)
 
 
+@pytest.mark.parametrize(
+    "values", [(), (0.9,), (0.0, 0.0), (0.972, 0.972, 0.972), (0.1 + 0.2, 0.3), (-3e12, -3e12 - 1)]
+)
+def test_equal_values_have_no_interval(values: tuple[float, ...]) -> None:
+    assert mean_interval(values) is None
+
+
+def test_values_of_any_size_have_an_interval() -> None:
+    for size in (1e-12, 1.0, 1e12):
+        values = [0.3 * size, 0.4 * size]
+        assert mean_interval(values) == t_interval(values)
+
+
 # verdicts in words
 
 
@@ -249,6 +264,15 @@ def make_runs(folder: Path, algorithm: str, finals: list[float], **settings: Any
         set_accuracies(path, [0.1, accuracy])
         paths.append(path)
     return paths
+
+
+def test_a_summary_of_equal_accuracies_has_no_interval(tmp_path: Path) -> None:
+    make_runs(tmp_path, "fedavg", [0.972] * 3)
+    runs = load_runs([tmp_path])[0]
+    assert seeds_summary(runs, [])["interval"] is None
+    text = summarise_seeds(runs)
+    assert "final accuracy 97.2 ± 0.0 %: mean and standard deviation over 3 seeds" in text
+    assert "Student's t: none; the same accuracy with every seed leaves no variance" in text
 
 
 def set_accuracies(run: Path, accuracies: list[float]) -> None:

@@ -391,6 +391,32 @@ def change_records(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
     (run / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
+def test_a_round_without_parties_is_a_gap_in_the_drift(tmp_path: Path) -> None:
+    """Sampling for differential privacy may choose no party."""
+
+    def remove_parties(record: dict[str, Any]) -> None:
+        if record["round"] in (2, 5):
+            record["parties"] = []
+
+    for seed in range(2):
+        change_records(
+            make_run(tmp_path / f"runs/{seed}", "fedavg", seed, rounds=5), remove_parties
+        )
+    (group,) = groups_of(tmp_path / "runs")
+    curves = statistics.drift_curves(group)
+    assert curves is not None
+    drifts = [
+        [party.drift for run in group.runs for party in run.rounds[t].parties or []]
+        for t in range(5)
+    ]
+    expected = [np.mean(values) if values else np.nan for values in drifts]
+    np.testing.assert_allclose(curves[0], expected)
+    assert np.isnan(curves[1]).tolist() == [False, True, False, False, True]
+    page = report.write([tmp_path / "runs"], tmp_path / "out")
+    assert f"At the end: FedAvg {expected[3]:.3g}." in page.read_text()
+    assert "nan" not in page.with_name("drift.svg").read_text().lower()
+
+
 def test_a_repeated_run_is_compared_with_the_first(tmp_path: Path) -> None:
     """Times differ in every repetition; older versions did not record the learning rate."""
 

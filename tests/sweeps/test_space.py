@@ -5,7 +5,7 @@ import pytest
 from moonfl.cli.experiments import select_experiment
 from moonfl.errors import InputError
 from moonfl.experiment import Experiment
-from moonfl.sweeps.space import Range, Values, grid, read_space
+from moonfl.sweeps.space import Range, Values, count_combinations, grid, read_space
 
 
 def make(words: list[str]) -> Experiment:
@@ -45,6 +45,18 @@ def test_ranges() -> None:
     ]
     assert [axis.is_integer for axis in axes if isinstance(axis, Range)] == [False, True, False]
     assert common == ["data_dir=a/../b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["mu=0.1,1,5"], 3),
+        (["mu=1,1", "batch_size=16..64", "algorithm=moon,fedprox"], 98),
+        (["mu=1,5", "lr=0.01..1"], None),
+    ],
+)
+def test_the_number_of_combinations(words: list[str], expected: int | None) -> None:
+    assert count_combinations(read_space(words)[1]) == expected
 
 
 @pytest.mark.parametrize(

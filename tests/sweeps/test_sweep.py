@@ -1,5 +1,6 @@
 """`moonfl sweep`: grids and trials in ordinary run directories."""
 
+import contextlib
 import csv
 import json
 import os
@@ -12,11 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import optuna
 import pytest
 from scipy import stats
 
 import moonfl
 from helpers.processes import start
+from moonfl.api.experiments import Execution
 from moonfl.api.named_runs import run_name
 from moonfl.cli import main
 from moonfl.cli.experiments import select_experiment
@@ -25,6 +28,10 @@ from moonfl.data.datasets import load
 from moonfl.experiment import Experiment
 from moonfl.runs.directory import locked
 from moonfl.runs.schema import RoundRecord
+from moonfl.sweeps.execution import Job, execute
+from moonfl.sweeps.results import Outcome, as_json, score_table, summarise
+from moonfl.sweeps.space import Setting
+from moonfl.task import make_task
 
 COMMON = ["digits-fedavg", "rounds=3", "epochs=1", "parties=3", "batch_size=16"]
 SHORT = ["digits-fedavg", "rounds=1", "epochs=1", "parties=2"]
@@ -158,6 +165,24 @@ def test_a_sweep_reads_its_dataset_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(locations) == 1
 
 
+@pytest.mark.parametrize(("memory", "expected"), [(None, "200"), (5000, "5000")])
+def test_runs_side_by_side_share_the_memory_of_party_states(
+    memory: int | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run alone may use a quarter of the free memory."""
+
+    def write_memory(job: Job, options: Execution) -> None:
+        job.out.write_text(str(options.state_memory))
+
+    monkeypatch.setattr("moonfl.sweeps.execution.free_memory", lambda: 1600)
+    monkeypatch.setattr("moonfl.sweeps.execution.train", write_memory)
+    exp = experiment()
+    jobs = [Job(name, exp, make_task(exp), Path(name)) for name in ("a", "b")]
+    options = Execution(state_memory=memory)
+    execute(jobs, 2, lambda exp, is_alone: contextlib.nullcontext(options))
+    assert [job.out.read_text() for job in jobs] == [expected] * 2
+
+
 def test_an_error_of_a_run_is_not_blamed_on_memory(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,6 +294,48 @@ def test_trials_stop_early_and_are_ordinary_runs(trials: Path) -> None:
         assert len(lines) == (int(row["status"].split()[-1]) if stopped else 3)
 
 
+def test_a_finished_run_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pruner would stop every trial after its first round."""
+    monkeypatch.setattr("optuna.trial.Trial.should_prune", lambda trial: True)
+    exp = experiment("lr=0.03")
+    finished = moonfl.run(exp, Path("sweep") / run_name(exp), workers=1)
+    words = ["sweep", *COMMON, "lr=0.003,0.03", "--trials", "30", "--workers", "1"]
+    assert main(words) == 0
+    statuses = {(row["lr"], row["status"]) for row in read_table(Path("sweep"))}
+    assert statuses - {("0.03", "")} == {("0.003", "stopped after round 1"), ("0.03", "selected")}
+    (summary,) = optuna.get_all_study_summaries("sqlite:///sweep/optuna.db")
+    study = optuna.load_study(study_name=summary.study_name, storage="sqlite:///sweep/optuna.db")
+    stored = next(trial for trial in study.trials if trial.params["lr"] == "0.03")
+    scores = [record.validation_accuracy for record in finished.rounds]
+    assert stored.intermediate_values == dict(enumerate(scores, 1))
+    assert stored.value == scores[-1]
+
+
+def test_a_run_is_not_stopped_after_its_last_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With another seed to train it is: that saves time."""
+    monkeypatch.setattr("optuna.trial.Trial.should_prune", lambda trial: True)
+    words = ["sweep", *SHORT, "lr=0.003..0.03", "--trials", "1", "--workers", "1"]
+    assert main(words) == 0
+    assert [row["status"] for row in read_table(Path("sweep"))] == ["selected"]
+    assert main([*words, "--seeds", "2", "--out", "seeds"]) == 1
+    assert len(list(Path("seeds").glob("digits-*"))) == 1
+
+
+def test_trials_end_when_all_settings_are_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", *SHORT, "lr=1e-9,1e-8", "--trials", "30", "--workers", "1"]
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    rows = read_table(Path("sweep"))
+    assert {row["lr"] for row in rows[:-1]} != {row["lr"] for row in rows} == {"1e-9", "1e-8"}
+    assert f"all 2 combinations have been tried in {len(rows)} of 30 trials" in err
+    assert "of 2 settings" in out
+    assert "1 other setting has the same score" in out
+    table = Path("sweep/sweep.csv").read_text()
+    assert main(words) == 0
+    assert Path("sweep/sweep.csv").read_text() == table
+    assert "combinations have been tried" in capsys.readouterr().err
+
+
 def test_killed_trials_produce_the_same_table(trials: Path, tmp_path: Path) -> None:
     process = start(tmp_path, *TRIALS)
     kill_when(process.pid, lambda: len(list(Path("sweep").glob("*/rounds.jsonl"))) >= 4)
@@ -343,6 +410,16 @@ def test_trials_skip_rounds_without_evaluation() -> None:
     words = ["sweep", *COMMON, "lr=0.003,0.03", "evaluate_every=2", "--select", "test"]
     assert main([*words, "--trials", "2", "--workers", "1"]) == 0
     assert [row["status"] for row in read_table(Path("sweep"))].count("selected") == 1
+
+
+def test_equal_test_scores_have_no_interval() -> None:
+    setting = Setting({"lr": "0.1"}, experiment())
+    selected = Outcome(setting, scores=(0.9, 0.8), test=(0.972, 0.972))
+    text = summarise([selected], selected, "validation")
+    assert "97.2 ± 0.0 % over 2 seeds: there is no interval; the same accuracy with every" in text
+    assert json.loads(as_json([selected], selected, "validation"))["interval"] is None
+    (row,) = score_table([selected], selected, "validation").rows
+    assert row[-2] is None
 
 
 def test_ties_are_reported(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ LEVEL = 0.05  # probability of a wrong verdict
 POWER = 0.8  # probability with which the seeds needed detect the difference
 MAX_SEEDS = 1000  # more needed seeds are not counted
 ROUNDING = 1e-9  # smaller differences are rounding errors; test sets have fewer samples
+NO_VARIANCE = "the same {} with every seed leaves no variance to estimate"
 ONE_SEED = "one seed shows no variation between seeds; run 3 or more"
 
 
@@ -97,13 +98,16 @@ def find_problem(pairing: Pairing) -> Conclusion | None:
         if not reason:
             reason = ONE_SEED if differences else "there is no common seed"
         return Conclusion(differences, Verdict.NONE, reason)
-    rounding = ROUNDING * pairing.unit
-    if max(differences) - min(differences) > rounding:
+    if have_variance(differences, pairing.unit):
         return None
-    if abs(differences[0]) <= rounding:
+    if abs(differences[0]) <= ROUNDING * pairing.unit:
         return Conclusion(differences, Verdict.EQUAL, f"with each of {len(differences)} seeds")
-    reason = "the same difference with every seed leaves no variance to estimate"
-    return Conclusion(differences, Verdict.NONE, reason)
+    return Conclusion(differences, Verdict.NONE, NO_VARIANCE.format("difference"))
+
+
+def have_variance(values: Sequence[float], unit: float) -> bool:
+    """Return True if values differ by more than rounding errors of numbers of the size `unit`."""
+    return max(values) - min(values) > ROUNDING * unit
 
 
 def decide(pairing: Pairing, adjusted: float, comparisons: int) -> Conclusion:
@@ -131,8 +135,15 @@ def decide(pairing: Pairing, adjusted: float, comparisons: int) -> Conclusion:
     )
 
 
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """Return the 95 % interval of the mean over seeds; None for a single value or equal ones."""
+    if len(values) < 2 or not have_variance(values, max(map(abs, values))):
+        return None
+    return t_interval(values)
+
+
 def t_interval(values: Sequence[float]) -> Interval:
-    """Return the 95 % interval of the mean of at least two values, by Student's t."""
+    """Return the 95 % interval of the mean of values that differ, by Student's t."""
     mean, error = mean_and_error(values)
     half = critical_value(len(values), LEVEL) * error
     return Interval(mean - half, mean + half)

@@ -45,7 +45,7 @@ def draw_curve(
     axes: "Axes", gid: str, group: Group, curve: tuple[Floats, Floats], *, label: str
 ) -> None:
     """Draw the mean as a line and the standard deviation as a band around it."""
-    shown = np.isfinite(curve[0])  # rounds may be without evaluation
+    shown = np.isfinite(curve[0])  # rounds may be without evaluation or parties
     mean, std = curve[0][shown], curve[1][shown]
     rounds = np.arange(1, len(shown) + 1)[shown]
     if std.any():
@@ -154,6 +154,6 @@ def drift_figure(name: str, groups: list[Group]) -> Picture | None:
             "Distance between a party's model after local training and the global model it started "
             "from: mean (line) ± standard deviation (band) over parties and seeds."
         )
-        values = [f"{group.label} {mean[-1]:.3g}" for group, (mean, _) in curves]
-        alt = f"Line chart of mean drift over rounds. In the last round: {', '.join(values)}."
+        values = [f"{group.label} {mean[np.isfinite(mean)][-1]:.3g}" for group, (mean, _) in curves]
+        alt = f"Line chart of mean drift over rounds. At the end: {', '.join(values)}."
         return render(name, figure, caption, alt)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..measures import measure_of, value_of
-from .conclusions import t_interval
+from .conclusions import NO_VARIANCE, mean_interval
 from .formats import value_format, with_unit
 from .runs import Run
 from .statistics import mean_std
@@ -21,7 +21,7 @@ def seeds_summary(runs: list[Run], diverged: list[int]) -> dict[str, Any]:
     measure = measure_of(runs[0].rounds[-1])
     mean = mean_std(accuracies)
     assert mean is not None
-    interval = t_interval(accuracies) if len(runs) > 1 else None
+    interval = mean_interval(accuracies)
     return {
         measure.key: mean.mean,
         "std_over_seeds": mean.std,
@@ -44,10 +44,13 @@ def summarise_seeds(runs: list[Run]) -> str:
     if len(runs) == 1:
         lines = [f"final {measure.name} {mean}, with seed {runs[0].seed}", ONE_SEED]
     else:
+        interval = mean_interval(accuracies)
+        ends = with_unit(measure, column.text(interval))
+        if interval is None:
+            ends = f"none; {NO_VARIANCE.format(measure.name)}"
         lines = [
             f"final {measure.name} {mean}: mean and standard deviation over {len(runs)} seeds; "
             f"by seed {column.text(accuracies)}",
-            f"95 % interval of the mean, by Student's t: "
-            f"{with_unit(measure, column.text(t_interval(accuracies)))}",
+            f"95 % interval of the mean, by Student's t: {ends}",
         ]
     return "\n".join([*lines, f"runs in {folder}; `moonfl compare {folder}` compares them"])

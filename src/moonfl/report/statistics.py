@@ -226,14 +226,16 @@ def class_accuracies(group: Group) -> list[float | None]:
 
 
 def drift_curves(group: Group) -> tuple[Floats, Floats] | None:
-    """Return mean and standard deviation of ||w_i - w|| over parties and seeds, for each round."""
-    mean = np.empty(group.length)
-    std = np.empty(group.length)
+    """Return mean and standard deviation of ||w_i - w|| over parties and seeds, for each round.
+
+    A round without parties is NaN; None if no round has recorded drifts.
+    """
+    mean = np.full(group.length, np.nan)
+    std = np.full(group.length, np.nan)
     for t in range(group.length):
         parties = [party for run in group.runs for party in run.rounds[t].parties or []]
         drifts = [party.drift for party in parties if party.drift is not None]
-        if not drifts:
-            return None
-        mean[t] = np.mean(drifts)
-        std[t] = np.std(drifts)
-    return mean, std
+        if drifts:
+            mean[t] = np.mean(drifts)
+            std[t] = np.std(drifts)
+    return None if np.isnan(mean).all() else (mean, std)

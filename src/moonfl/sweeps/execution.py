@@ -26,6 +26,7 @@ from ..engines.worker import prepare_process
 from ..errors import DivergenceError, InputError, RunError, notify
 from ..experiment import Experiment
 from ..report.runs import Run
+from ..runs.states import free_memory
 from ..task import DatasetCache, Task, make_task, with_derived_settings, with_noise
 from .space import Setting
 
@@ -155,8 +156,7 @@ class Processes:
         notify(f"{job.label}: {job.out}")
         ours, theirs = multiprocessing.Pipe(duplex=False)
         fork = multiprocessing.get_context("fork")
-        workers = max(1, num_cores() // self.count)
-        args = (job, self.options, workers, theirs, os.getpid())
+        args = (job, self.options, self.count, theirs, os.getpid())
         process = fork.Process(target=serve, args=args)
         with warnings.catch_warnings():
             # Newer Pythons warn about forks in a process with threads; the child uses none.
@@ -185,10 +185,8 @@ class Processes:
                 raise RunError(f"{entry.job.label}: the run failed; its error is printed above")
 
 
-def serve(
-    job: Job, options: MakeExecution, workers: int, messages: Connection, parent: int
-) -> None:
-    """Execute a run in a forked process; `workers` is used if the user set no number."""
+def serve(job: Job, options: MakeExecution, count: int, messages: Connection, parent: int) -> None:
+    """Execute a run in a forked process, one of `count` at a time."""
     prepare_process()
     if os.getppid() != parent:  # it died before this process asked to end with it
         return
@@ -196,7 +194,16 @@ def serve(
     threadpool_limits(1)
     try:
         with options(job.experiment, False) as execution:
-            train(job, replace(execution, workers=execution.workers or workers))
+            train(job, share(execution, count))
     except (InputError, RunError, OSError) as error:
         kind = InputError if isinstance(error, InputError) else RunError
         messages.send((kind, str(error)))
+
+
+def share(options: Execution, count: int) -> Execution:
+    """Return the options of one of `count` runs at a time; they share what the user left open."""
+    memory = options.state_memory
+    if memory is None:
+        memory = free_memory() // 4 // count
+    workers = options.workers or max(1, num_cores() // count)
+    return replace(options, workers=workers, state_memory=memory)

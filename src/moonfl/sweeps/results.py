@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import RunError
 from ..measures import ACCURACY, Measure, is_evaluated
-from ..report.conclusions import t_interval
+from ..report.conclusions import NO_VARIANCE, mean_interval
 from ..report.formats import Format
 from ..report.rendering import Picture, render
 from ..report.report_files import write_picture
@@ -18,7 +18,7 @@ from ..report.runs import Run
 from ..report.setting_curves import score_by_setting
 from ..report.statistics import mean_std
 from ..report.style import INK, draw_cells, figure_style, new_figure, text_colour
-from ..report.tables import Column, Interval, Table, csv_text, markdown, percent
+from ..report.tables import Column, Table, csv_text, markdown, percent
 from ..runs.files import write_atomically
 from ..runs.schema import RoundRecord
 from ..runs.stopping import Evaluation, evaluation_of, selected_round, validation_of
@@ -123,7 +123,7 @@ def score_table(outcomes: Sequence[Outcome], selected: Outcome, select: Select) 
                 mean_std(entry.scores) if not entry.status else None,
                 entry.scores,
                 mean_std(entry.test) if is_selected else None,
-                interval(entry.test) if is_selected else None,
+                mean_interval(entry.test) if is_selected else None,
                 status,
             )
         )
@@ -156,9 +156,9 @@ def four_digits(value: float) -> str:
     return f"{value:.4g}"
 
 
-def interval(values: tuple[float, ...]) -> Interval | None:
-    """Return the interval of the mean over seeds; None for a single seed."""
-    return t_interval(values) if len(values) > 1 else None
+def count_settings(outcomes: Sequence[Outcome]) -> int:
+    """Return the number of different settings; trials may repeat one."""
+    return len({entry.setting.label for entry in outcomes})
 
 
 def summarise(outcomes: Sequence[Outcome], selected: Outcome, select: Select) -> str:
@@ -169,16 +169,19 @@ def summarise(outcomes: Sequence[Outcome], selected: Outcome, select: Select) ->
     seeds = len(selected.test)
     lines = [
         f"selected {selected.setting.label}: {measure.superlative} mean {select} {measure.name} of "
-        f"{len(outcomes)} settings, {column.text(mean_std(selected.scores))}{unit}"
+        f"{count_settings(outcomes)} settings, {column.text(mean_std(selected.scores))}{unit}"
     ]
-    ties = sum(entry.score == selected.score for entry in outcomes) - 1
+    ties = count_settings([entry for entry in outcomes if entry.score == selected.score]) - 1
     if ties > 0:
         noun = "setting has" if ties == 1 else "settings have"
         lines.append(f"{ties} other {noun} the same score: the first one is selected")
     test = f"its test {measure.name}: {column.text(mean_std(selected.test))}{unit}"
-    ends = interval(selected.test)
-    if ends is None:
+    ends = mean_interval(selected.test)
+    if seeds == 1:
         lines.append(f"{test}, with one seed: there is no interval; --seeds 3 or more gives one")
+    elif ends is None:
+        reason = NO_VARIANCE.format(measure.name)
+        lines.append(f"{test} over {seeds} seeds: there is no interval; {reason}")
     else:
         lines.append(
             f"{test} over {seeds} seeds; 95 % interval of the mean, by Student's t: "
@@ -191,7 +194,7 @@ def summarise(outcomes: Sequence[Outcome], selected: Outcome, select: Select) ->
 
 def as_json(outcomes: Sequence[Outcome], selected: Outcome, select: Select) -> str:
     """Return the results as one JSON object."""
-    ends = interval(selected.test)
+    ends = mean_interval(selected.test)
     test = mean_std(selected.test)
     return json.dumps(
         {

@@ -5,6 +5,7 @@ value is written `\,`. The keys in LISTS take a list themselves and are never sw
 """
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -132,6 +133,19 @@ def _combinations(common: list[str], axes: list[Axis], make: MakeExperiment) -> 
         choices.append([(axis.key, value) for value in axis.values])
     for pairs in itertools.product(*choices):
         yield make_setting(dict(pairs), common, make)
+
+
+def count_combinations(axes: list[Axis]) -> int | None:
+    """Return the number of all combinations; None if a key has a range of floats."""
+    counts = []
+    for axis in axes:
+        if isinstance(axis, Values):
+            counts.append(len(set(axis.values)))
+        elif axis.is_integer:
+            counts.append(int(axis.high) - int(axis.low) + 1)
+        else:
+            return None
+    return math.prod(counts)
 
 
 def make_setting(values: dict[str, str], common: list[str], make: MakeExperiment) -> Setting:

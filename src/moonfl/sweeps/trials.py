@@ -3,17 +3,20 @@
 Trials run one after the other, because each proposal depends on the results before it. The sampler
 of trial k is seeded with (seed, k) and sees completed trials only. A sweep that was killed
 therefore repeats the same proposals, and finds what it has trained in the same run directories.
+
+A setting may be proposed again, or be trained already by another sweep. If the runs of all seeds
+have ended, their score counts: stopping the trial would save nothing.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..api.named_runs import REPEAT_HINTS, ended_run
+from ..api.named_runs import REPEAT_HINTS, ended_run, read_ended_run
 from ..errors import InputError, first_line, notify
 from ..experiment import fingerprint
 from ..report.runs import Run, read_run
@@ -21,8 +24,16 @@ from ..runs.directory import is_readable_run
 from ..runs.schema import RoundRecord
 from ..task import DatasetCache
 from .execution import Job, setting_jobs, train
-from .results import Outcome, Select, outcome, selection_score
-from .space import Axis, MakeExperiment, Range, Setting, Values, make_setting
+from .results import Outcome, Select, count_settings, outcome, selection_score
+from .space import (
+    Axis,
+    MakeExperiment,
+    Range,
+    Setting,
+    Values,
+    count_combinations,
+    make_setting,
+)
 
 if TYPE_CHECKING:
     import optuna
@@ -81,7 +92,14 @@ def run_trials(
     seed = first.experiment.seed
     warmup = round(WARMUP * first.experiment.rounds)
     study.pruner = optuna.pruners.MedianPruner(STARTUP_TRIALS, warmup)
+    combinations = count_combinations(axes)
     while len(outcomes) < options.trials:
+        if count_settings(outcomes) == combinations:
+            notify(
+                f"all {combinations} combinations have been tried in {len(outcomes)} of "
+                f"{options.trials} trials: the others would repeat them"
+            )
+            break
         number = len(outcomes)
         study.sampler = optuna.samplers.TPESampler(seed=trial_seed(seed, number))
         trial = study.ask()
@@ -187,7 +205,7 @@ def run_trial(
     jobs = setting_jobs(setting, options.seeds, options.out, datasets)
     for number, job in enumerate(jobs):
         ended = ended_run(job.experiment, job.out, task=job.task, hints=HINTS)
-        watch = watcher(trial, options.select) if number == 0 else None
+        watch = watcher(trial, jobs, options.select) if number == 0 else None
         try:
             if watch is not None:
                 for record in stored_rounds(job.out):
@@ -201,15 +219,20 @@ def run_trial(
     return outcome(setting, runs, [], options.select)
 
 
-def watcher(trial: "optuna.Trial", select: Select) -> Callable[[RoundRecord], None]:
-    """Return a function that reports each round to Optuna and stops the run if it falls behind."""
+def watcher(
+    trial: "optuna.Trial", jobs: Sequence[Job], select: Select
+) -> Callable[[RoundRecord], None]:
+    """Return a function that reports each round to Optuna and stops a trial that falls behind.
+
+    A trial whose runs have all ended is not stopped.
+    """
 
     def watch(record: RoundRecord) -> None:
         score = selection_score(record, select)
         if score is None:
             return
         trial.report(signed(score.value, score.measure.higher_is_better), record.round)
-        if trial.should_prune():
+        if trial.should_prune() and any(read_ended_run(job.out) is None for job in jobs):
             raise PrunedError(record.round)
 
     return watch
