@@ -22,7 +22,7 @@ from moonfl.errors import RunError
 from moonfl.federation import run
 from moonfl.runs.site_states import SiteStates
 from moonfl.runs.state_files import read_log
-from moonfl.runs.states import States, free_memory
+from moonfl.runs.states import States, free_memory, num_bytes
 from moonfl.runs.tensor_files import StoredParams, load, save
 from moonfl.types import Mean, Params, Server, Update
 
@@ -58,6 +58,25 @@ def test_the_store_keeps_the_two_newest_states(budget: int) -> None:
         assert same(states.load(1, before=4), state(9))
         assert same(states.load(1, before=3), state(2))
         assert states.used <= budget
+
+
+def test_an_older_state_with_a_file_is_not_in_memory(tmp_path: Path) -> None:
+    with closing(States(10**9, tmp_path)) as states:
+        for t in range(3):
+            states.save(1, t, state(t))
+            assert states.used == num_bytes(state(t))
+        assert same(states.load(1, before=3), state(2))
+        assert same(states.load(1, before=2), state(1))
+
+
+def test_states_and_updates_share_a_budget() -> None:
+    size = num_bytes(state(1))
+    with closing(States(size + size // 2)) as states:
+        params = state(1)["prev0"]
+        states.store_update(Update(0, params=params, buffers={}, num_samples=1, num_steps=1))
+        states.save(1, 0, state(1))
+        assert states.used == 0  # there is no memory left beside the update
+        assert same(states.load(1, before=1), state(1))
 
 
 def test_files_are_removed_when_they_are_not_needed() -> None:

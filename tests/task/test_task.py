@@ -53,6 +53,7 @@ BUILT_FOR = replace(DIGITS, parties=3, beta=0.5)
         "algorithm=ditto",
         "data_dir=elsewhere",
         "finetune=1",
+        "precision=bfloat16",
     ],
 )
 def test_the_task_of_another_experiment_is_refused(change: str) -> None:
@@ -60,6 +61,39 @@ def test_the_task_of_another_experiment_is_refused(change: str) -> None:
     key = change.partition("=")[0]
     with pytest.raises(InputError, match=f"the task was made for {key}=.* experiment has {key}="):
         moonfl.run(other, task=make_task(BUILT_FOR), workers=1)
+
+
+def test_a_task_whose_test_samples_are_shifted_by_party_is_refused_without_party_models() -> None:
+    shifted = override(BUILT_FOR, ["shift=rotation", "algorithm=fedavg"])
+    with pytest.raises(InputError, match="the task was made for algorithm=Ditto"):
+        check_task(shifted, make_task(replace(shifted, algorithm=moonfl.Ditto())))
+    check_task(replace(shifted, seed=1), make_task(shifted))
+
+
+def test_a_task_with_batch_norm_is_refused_for_batches_of_one_sample() -> None:
+    task = replace(gaussians(batch_norm=True), experiment=BUILT_FOR)
+    assert task.batch_norm
+    with pytest.raises(InputError, match="its BatchNorm needs at least 2 samples"):
+        check_task(replace(BUILT_FOR, batch_size=1), task)
+
+
+def test_a_run_is_not_resumed_with_the_task_of_another_experiment(tmp_path: Path) -> None:
+    exp = replace(BUILT_FOR, algorithm=moonfl.Ditto())
+    task = make_task(exp)
+    moonfl.run(exp, tmp_path / "run", task=task, workers=1)
+    with pytest.raises(InputError, match="the task was made for algorithm=MOON"):
+        moonfl.resume(tmp_path / "run", task=make_task(BUILT_FOR), workers=1)
+    elsewhere = replace(task, experiment=replace(exp, data_dir="elsewhere"))
+    assert moonfl.resume(tmp_path / "run", task=elsewhere, workers=1).score > 0
+
+
+@pytest.mark.parametrize("key", ["task", "engine"])
+def test_a_task_or_an_engine_of_another_type_is_refused(key: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"{key} must be .*, got 3"):
+        moonfl.run(DIGITS, **{key: 3})
+    moonfl.run(DIGITS, tmp_path / "run", workers=1)
+    with pytest.raises(InputError, match=f"{key} must be .*, got 3"):
+        moonfl.resume(tmp_path / "run", **{key: 3})
 
 
 class Counting(moonfl.FedAvg):

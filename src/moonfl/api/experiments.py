@@ -72,6 +72,8 @@ class Execution:
                 "watch must be a function that takes the record of a round, such as print, "
                 f"got {self.watch!r}"
             )
+        if self.engine is not None and not callable(self.engine):
+            raise InputError(f"engine must be a function that returns one, got {self.engine!r}")
         check_trackers(self.track)
 
     def make_engine(self, exp: Experiment, task: Task, states: States) -> Engine:
@@ -182,7 +184,7 @@ def start_run(
     options.check()
     if options.track and out is None:
         raise InputError("track needs a run directory; pass out=DIR")
-    task = task or make_task(experiment)
+    task = make_task(experiment) if task is None else task
     check_task(experiment, task)
     exp = with_derived_settings(experiment, task)
     task.check_images()
@@ -228,7 +230,10 @@ def resume_run(
         exp = read_experiment(directory, trust=options.trust)
         if data_dir is not None:
             exp = replace(exp, data_dir=data_dir)
-        task = task or make_task(exp, dtype=stored_dtype(directory))
+        if task is None:
+            task = make_task(exp, dtype=stored_dtype(directory))
+        exp = at_place_of(task, exp)
+        check_task(exp, task)
         folder = directory / CHECKPOINT
         saved = checkpoint.read(folder, exp, previous)
         check_same_model(directory, saved, *task.init_shared(exp.seed))
@@ -264,6 +269,16 @@ def check_directory(key: str, directory: object) -> None:
     """Check that a value names a directory."""
     if not isinstance(directory, str | os.PathLike) or directory == "":
         raise InputError(f"{key} must be the path of a directory, got {directory!r}")
+
+
+def at_place_of(task: Task, exp: Experiment) -> Experiment:
+    """Return the experiment with the device and the location of the data that a task was made for.
+
+    Both may change when a run is resumed: they do not affect the result.
+    """
+    if not isinstance(task, Task) or task.experiment is None:
+        return exp
+    return replace(exp, device=task.experiment.device, data_dir=task.experiment.data_dir)
 
 
 def stored_dtype(directory: Path) -> torch.dtype | None:

@@ -82,8 +82,10 @@ class States:
         for generation in generations:
             if generation.round not in [kept.round for kept in older]:
                 self._drop(party, generation)
+        if self._files is not None:  # older states are read from disk in the rare case of need
+            older = [self._without_memory(generation) for generation in older]
         size = num_bytes(state)
-        fits = self.used + size <= self.budget
+        fits = self.used + self._update_bytes + size <= self.budget
         is_stored = bool(state) and (self._files is not None or not fits)
         if self._files is not None:
             self._files.write(party, round, state)
@@ -193,6 +195,13 @@ class States:
             self.used -= num_bytes(generation.state)
         if generation.is_stored and self._files is None:
             self._path(file_name(party, generation.round)).unlink()
+
+    def _without_memory(self, generation: Generation) -> Generation:
+        """Return a generation that is stored in a file only."""
+        if not generation.is_stored or generation.state is None:
+            return generation
+        self.used -= num_bytes(generation.state)
+        return generation._replace(state=None)
 
     def _path(self, name: str) -> Path:
         if self.folder is not None:

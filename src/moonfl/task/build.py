@@ -26,6 +26,7 @@ from .federated_data import (
     with_test_owners,
 )
 from .network import (
+    check_batch_size,
     check_model,
     check_private,
     make_builder,
@@ -56,7 +57,6 @@ UNUSED = (  # settings that a task does not depend on; `check_task` compares par
     "grad_clip",
     "schedule",
     "warmup",
-    "precision",
     "augment",
     "seed",
     "scale",
@@ -152,6 +152,8 @@ def check_task(exp: Experiment, task: Task) -> None:
 
     Custom tasks are not built for an experiment and are accepted.
     """
+    if not isinstance(task, Task):
+        raise InputError(f"task must be what moonfl.make_task returns, got {task!r}")
     if task.experiment is None:
         return
     built_for = with_derived_parties(task.experiment, task)
@@ -166,7 +168,9 @@ def check_task(exp: Experiment, task: Task) -> None:
     # build_task checks what a method sends and which tensors it needs at the party.
     if (exp.dp.is_private or exp.algorithm.requires) and exp.algorithm != built_for.algorithm:
         differences.append("algorithm")
-    if needs_test_owners(exp) and not needs_test_owners(built_for) and task.test_party is None:
+    lacks_owners = needs_test_owners(exp) and task.test_party is None
+    if needs_test_owners(exp) != needs_test_owners(built_for) and (lacks_owners or exp.shift):
+        # with a shift the test samples depend on the party that has them
         keys = ("algorithm", "personal", "finetune")
         differences += [key for key in keys if getattr(exp, key) != getattr(built_for, key)]
     for key in differences:
@@ -174,6 +178,7 @@ def check_task(exp: Experiment, task: Task) -> None:
             f"the task was made for {key}={getattr(built_for, key)!r}, and the experiment has "
             f"{key}={getattr(exp, key)!r}; pass task=make_task(experiment), or leave task out"
         )
+    check_batch_size(exp, is_batch_norm=task.batch_norm)
 
 
 def check_device(device: str) -> None:

@@ -139,11 +139,16 @@ def make_builder(
             "standardise them inside the model"
         )
     batch_norm = has_batch_norm(network)
-    if batch_norm and exp.batch_size == 1:
+    check_batch_size(exp, is_batch_norm=batch_norm)
+    return Network(build, network, batch_norm, standardises(network))
+
+
+def check_batch_size(exp: Experiment, *, is_batch_norm: bool) -> None:
+    """Check that a batch has enough samples for a model with BatchNorm layers."""
+    if is_batch_norm and exp.batch_size == 1:
         raise InputError(
             f"batch_size=1 cannot train model={exp.model}: its BatchNorm needs at least 2 samples"
         )
-    return Network(build, network, batch_norm, standardises(network))
 
 
 def check_model(network: Network, *, is_factory: bool) -> None:
