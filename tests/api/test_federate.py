@@ -603,6 +603,10 @@ INVALID = [
     ({"model": lambda: nn.Unflatten(1, (5, 1))}, r"returns \[2, 5, 1\]; it must return features"),
     ({"resume": True}, "resume=True needs out"),
     ({"previous": True}, "previous=True needs resume=True"),
+    (
+        {"previous": True, "resume": True, "out": "no-such-run"},
+        "previous=True resumes a run, and no-such-run holds none",
+    ),
     ({"out": "run", "resume": True, "force": True}, "use one of them"),
     (
         {"model": FullModel, "standardise": True},

@@ -193,6 +193,40 @@ def test_token_ids_are_integers(tmp_path: Path, in_a_file: bool) -> None:
         moonfl.predict(result, data([[0.5, 1.2, 4.0]]))
 
 
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_token_ids_in_a_table_are_integers(tmp_path: Path, in_a_file: bool) -> None:
+    pandas = pytest.importorskip("pandas")
+
+    def data(rows: list[list[float]]) -> object:
+        frame = pandas.DataFrame(rows, columns=["u", "v"])
+        if not in_a_file:
+            return frame
+        frame.to_csv(tmp_path / "x.csv", index=False)
+        return tmp_path / "x.csv"
+
+    rng = np.random.default_rng(0)
+    columns = ["u", "v"]
+    parties = [
+        (pandas.DataFrame(rng.integers(5, size=(20, 2)), columns=columns), np.arange(20) % 2)
+        for _ in range(2)
+    ]
+    encoder = torch.nn.Sequential(torch.nn.Embedding(5, 2), torch.nn.Flatten())
+    result = moonfl.federate(encoder, parties, rounds=1, epochs=1, batch_size=8, workers=1)
+    assert len(moonfl.predict(result, data([[1.0, 4.0]])).labels) == 1
+    with pytest.raises(InputError, match="the model takes integers, got floats with a fraction"):
+        moonfl.predict(result, data([[1.9, 0.2]]))
+
+
+@pytest.mark.parametrize("model", [5, None])
+def test_a_model_of_another_type_is_refused(model: object) -> None:
+    with pytest.raises(InputError, match=r"the model must be a result, .* got"):
+        moonfl.predict(model, np.zeros((1, 2)))
+    with pytest.raises(InputError, match="run must be a result or a run directory, got"):
+        moonfl.export(model, "out")
+    with pytest.raises(InputError, match="path must be the folder of an export"):
+        moonfl.load_model(model)
+
+
 def test_predicting_leaves_a_model_as_it_is(vectors: Result) -> None:
     model = vectors.model.train()
     rows = [[1, 2], [3, 4]]

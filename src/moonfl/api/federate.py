@@ -132,7 +132,10 @@ def federate(
         progress=in_notebook() if progress is None else progress,
     )
     with recovery_hints(HINTS, out):
-        if resume and out is not None and _holds_run(Path(out)):
+        holds_a_run = out is not None and _holds_run(Path(out))
+        if previous and not holds_a_run:
+            raise InputError(f"previous=True resumes a run, and {out} holds none; check out")
+        if resume and out is not None and holds_a_run:
             return _resume(Path(out), exp, task, options, previous=previous)
         return start_run(exp, out, force=force, task=task, options=options)
 

@@ -3,6 +3,7 @@
 import copy
 import csv
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,6 +158,11 @@ def find_model(
         return copy.deepcopy(model).cpu().eval()  # the caller's model stays as it is
     if isinstance(model, Result):
         artifact = from_result(model, party, best)
+    elif not isinstance(model, str | os.PathLike):
+        raise InputError(
+            "the model must be a result, a trained model, a run directory or the folder of an "
+            f"export, got {model!r}"
+        )
     elif (Path(model) / SETTINGS).exists():
         with recovery_hints(IN_PYTHON, model):
             artifact = from_directory(
@@ -185,8 +191,7 @@ def read_input(model: TrainedModel, data: Any) -> tuple[str, list[str], Tensor |
                 "the columns in the order of the training samples"
             )
         table = frame_table(data, "the data frame")
-        x = _rows_of_table(model, table)
-        return "row", [str(k) for k in range(table.rows)], torch.from_numpy(x).to(model.dtype)
+        return "row", [str(k) for k in range(table.rows)], _rows_of_table(model, table)
     samples = _as_stored(model, _array_of(data), "the array")
     return "sample", [str(k) for k in range(len(samples))], samples
 
@@ -220,12 +225,10 @@ def _read_path(model: TrainedModel, path: Path) -> tuple[str, list[str], Tensor 
         )
     cells = read_cells(path)
     table = cells.features(list(cells.header))
-    x = _rows_of_table(model, table)
-    lines = [str(line) for line in cells.lines]
-    return "line", lines, torch.from_numpy(x).to(model.dtype)
+    return "line", [str(line) for line in cells.lines], _rows_of_table(model, table)
 
 
-def _rows_of_table(model: TrainedModel, table: RawTable) -> NDArray[np.float64]:
+def _rows_of_table(model: TrainedModel, table: RawTable) -> Tensor:
     """Return the rows of a table as the model takes them; other columns are ignored."""
     missing = [name for name in model.features if name not in table.cells]
     if missing:
@@ -235,9 +238,10 @@ def _rows_of_table(model: TrainedModel, table: RawTable) -> NDArray[np.float64]:
         )
     _notify_ignored(table, [name for name in table.cells if name not in model.features])
     if model.encoding is not None:
-        return encode_cells(table, model.encoding)
-    _, (rows,) = read_columns([table], model.features, rules_of(Reading()))
-    return rows
+        rows = encode_cells(table, model.encoding)
+    else:
+        _, (rows,) = read_columns([table], model.features, rules_of(Reading()))
+    return _with_dtype(model, torch.from_numpy(rows))
 
 
 def _notify_ignored(table: RawTable, names: Sequence[str]) -> None:
@@ -284,6 +288,11 @@ def _as_stored(model: TrainedModel, array: NDArray[Any], location: str) -> Tenso
             f"the model was trained on {str(model.dtype).removeprefix('torch.')} samples, got "
             "pixels of type uint8; convert them like the training samples"
         )
+    return _with_dtype(model, values)
+
+
+def _with_dtype(model: TrainedModel, values: Tensor) -> Tensor:
+    """Return samples with the type of the model's; fractions are refused by a model of integers."""
     if model.dtype == torch.int64 and not torch.equal(values, values.round()):
         raise InputError("the model takes integers, got floats with a fraction")
     return values.to(model.dtype)

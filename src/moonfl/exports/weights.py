@@ -1,5 +1,6 @@
 """model.safetensors: weights and buffers by name, and a header that can rebuild the network."""
 
+import os
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,8 @@ def load_model(path: str | Path, model: ModelSource | None = None) -> TrainedMod
     is user code: the module, a function that returns it, or its dotted path. Code that only the
     file names is never executed.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"path must be the folder of an export or its {WEIGHTS}, got {path!r}")
     path = Path(path)
     if path.is_dir():
         path = path / WEIGHTS

@@ -63,6 +63,8 @@ def export(
     - `trust`: execute the method or model that the directory names, if it is not part of moonfl and
       is not imported yet.
     """
+    if not isinstance(run, Result | str | os.PathLike):
+        raise InputError(f"run must be a result or a run directory, got {run!r}")
     if out is None:
         home = run.directory if isinstance(run, Result) else Path(run)
         if home is None:
