@@ -1,7 +1,7 @@
 """The parties' own models: evaluation next to the global model, fine-tuning, every engine."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from helpers.flower_deployment import Deployment, run_simulated
 from helpers.flower_grid import unpack
 from helpers.interruption import StopError, results_of, stop_after
 from helpers.problems import TINY, MemoryRecorder, gaussians, quadratics, with_algorithm
-from moonfl import tree
+from moonfl import party_models, tree
 from moonfl.algorithms import Ditto, FedAvg, PerFedAvg
 from moonfl.data.npz import write_npz
 from moonfl.engines.embedded import Embedded
@@ -24,6 +24,7 @@ from moonfl.local import Workbench
 from moonfl.party_models import fine_tune
 from moonfl.runs.schema import RoundRecord
 from moonfl.task import make_task
+from moonfl.types import Params, Server
 
 QUICK = Experiment(parties=3, rounds=3, epochs=1, out_dim=16, sample_fraction=0.67)
 EXPERIMENTS = {
@@ -47,6 +48,14 @@ EXPERIMENTS = {
     "fedper, fine-tuned": override(QUICK, ["algorithm=fedavg", "personal=output", "finetune=1"]),
 }
 Engine = Callable[[Experiment, Path], moonfl.Result]
+
+
+@dataclass(frozen=True)
+class Evaluated(FedAvg):
+    """A method that evaluates another model than the aggregated one."""
+
+    def deployed(self, server: Server) -> dict[str, Params]:
+        return {"global": {name: 2 * value for name, value in server.model.items()}}
 
 
 def resumed(exp: Experiment, folder: Path) -> moonfl.Result:
@@ -151,6 +160,25 @@ def test_the_last_round_is_fine_tuned_with_its_own_learning_rate(tmp_path: Path)
     assert same(results_of(resumed), results_of(expected))
 
 
+def test_parties_without_held_out_samples_are_not_fine_tuned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = quadratics([1.0, 4.0], [0.0, 1.0], [8, 8])
+    task = replace(task, test_party=torch.zeros(len(task.test.y), dtype=torch.long))
+    exp = replace(TINY, parties=2, algorithm=FedAvg(), finetune=1)
+    tuned = []
+
+    def record(*args, party: int, **kwargs):
+        tuned.append(party)
+        return fine_tune(*args, party=party, **kwargs)
+
+    monkeypatch.setattr(party_models, "fine_tune", record)
+    recorder = MemoryRecorder()
+    run(exp, task, Embedded(exp, task), recorder)
+    assert set(tuned) == {0}
+    assert recorder.records[-1].global_score is not None
+
+
 def test_a_single_sample_cannot_be_fine_tuned_with_batch_norm() -> None:
     task = gaussians((1, 30), batch_norm=True)
     exp = replace(TINY, parties=2, algorithm=FedAvg(), finetune=1)
@@ -166,6 +194,9 @@ def test_a_single_sample_cannot_be_fine_tuned_with_batch_norm() -> None:
         (["evaluate_every=0"], "evaluate_every must be"),
         (["algorithm=solo", "rounds=1", "finetune=1"], "no global model, got finetune=1"),
         (["algorithm=moon+ditto", "personal=output"], "remove personal"),
+        (["algorithm=test_party_models:Evaluated", "personal=output"], "remove personal"),
+        (["algorithm=test_party_models:Evaluated", "finetune=1"], "remove finetune"),
+        (["algorithm=test_party_models:Evaluated+ditto"], "use one of its parts alone"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(words: list[str], message: str) -> None:

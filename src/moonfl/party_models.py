@@ -58,7 +58,10 @@ def evaluate_party(
     """Count the predictions of a party's model, and of the global one, on the party's samples.
 
     `params` are the tensors that the server holds after round t, and `own` those of the party.
+    A party that holds out no samples has no counts.
     """
+    if not task.chunks(party):
+        return {LABEL: {}} if task.personal else {LABEL: {}, GLOBAL: {}}
 
     def count(model: Params) -> dict[str, Counts]:
         workbench.clear()

@@ -137,9 +137,8 @@ def test_wrong_settings_and_tables(patients: Path, changes: list[str], message: 
 
 
 def test_the_keys_belong_to_tables() -> None:
-    with pytest.raises(
-        InputError, match=r"impute belongs to dataset=csv.* or given, not to .*digits"
-    ):
+    message = "impute belongs to dataset=csv or hub, not to dataset=digits"
+    with pytest.raises(InputError, match=message):
         Experiment(impute="mean")
     assert Experiment(dataset="sites", impute="mean").impute == "mean"
 

@@ -313,7 +313,10 @@ def test_wrong_targets_are_refused(task: str, y: list, message: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dataset": "digits"}, "dataset=digits has classes, got task=regression"),
+        (
+            {"dataset": "digits"},
+            "dataset=digits has classes, got task=regression; use dataset=csv, npz, hub, sites, or",
+        ),
         ({"dataset": "csv"}, "partition=dirichlet splits samples by their class"),
         (
             {"dataset": "csv", "partition": "iid", "algorithm": moonfl.MOON() + moonfl.FedLC()},

@@ -52,7 +52,9 @@ def replaces_aggregation(method: Algorithm) -> bool:
 
 
 def overrides_deployed(method: Algorithm) -> bool:
-    """Return True if the method says which models are evaluated."""
+    """Return True if the method, or a part of it, says which models are evaluated."""
+    if isinstance(method, Composed):
+        return any(map(overrides_deployed, method.parts))
     return type(method).deployed is not Algorithm.deployed
 
 

@@ -1,11 +1,11 @@
 """Checks of an Experiment: combinations of settings that make no sense are refused."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ..aggregation import AGGREGATIONS
-from ..algorithms import has_own_model, replaces_aggregation
+from ..algorithms import has_own_model, overrides_deployed, replaces_aggregation
 from ..components import component_name, parts_of
 from ..data.datasets import source
 from ..data.partition import CLASS_PARTITIONS
@@ -191,6 +191,13 @@ def check_party_models(exp: "Experiment", name: str) -> None:
                     f"algorithm={name} already trains a complete model for each party, got "
                     f"{key}={value}; remove {key}"
                 )
+    if exp.has_party_models and exp.algorithm.federated and overrides_deployed(exp.algorithm):
+        keys = [key for key in ("personal", "finetune") if getattr(exp, key) is not None]
+        reason = f"remove {keys[0]}" if keys else "use one of its parts alone"
+        raise InputError(
+            f"algorithm={name} evaluates other models than the aggregated one (deployed), and the "
+            f"parties' models are built from the aggregated one; {reason}"
+        )
     if exp.finetune is not None and not exp.algorithm.federated:
         raise InputError(
             f"algorithm={name} has no global model, got finetune={exp.finetune}; "
@@ -215,8 +222,14 @@ def check_data(exp: "Experiment") -> None:
     for key, datasets in READER_SETTINGS.items():
         if is_changed(exp, key) and exp.dataset not in (*datasets, "sites"):
             raise InputError(
-                f"{key} belongs to dataset={' or '.join(datasets)}, not to dataset={exp.dataset}"
+                f"{key} belongs to dataset={' or '.join(selectable(datasets))}, "
+                f"not to dataset={exp.dataset}"
             )
+
+
+def selectable(datasets: Sequence[str]) -> list[str]:
+    """Return the datasets without CUSTOM_DATA, which only moonfl.federate sets."""
+    return [name for name in datasets if name != CUSTOM_DATA]
 
 
 def check_table(exp: "Experiment") -> None:
@@ -233,7 +246,7 @@ def check_task(exp: "Experiment") -> None:
     if exp.dataset not in TASK_DATASETS:
         raise InputError(
             f"dataset={exp.dataset} has classes, got task={exp.task}; use "
-            f"dataset={', '.join(TASK_DATASETS)}, or remove task"
+            f"dataset={', '.join(selectable(TASK_DATASETS))}, or remove task"
         )
     if exp.partition in CLASS_PARTITIONS and exp.dataset != "sites":
         raise InputError(

@@ -55,6 +55,11 @@ def implementation_choices(exp: Experiment, task: Task) -> dict[str, str]:
             f"a party's model is evaluated after {exp.finetune} epochs of supervised training with "
             "the run's local optimizer on the party's training samples; it is not stored or sent"
         )
+        if exp.has_schedule:
+            choices["finetune"] += (
+                "; its learning rate is the scheduled one of the round, so a schedule that ends "
+                "near 0 leaves the last model nearly unchanged"
+            )
     if task.batch_norm:
         statistics = (
             "stay at the party" if exp.personal == "batchnorm" else "are averaged like weights"
