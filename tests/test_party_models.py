@@ -113,6 +113,24 @@ def test_an_incomplete_global_model_is_not_evaluated() -> None:
     assert record.global_sites is None
 
 
+@pytest.mark.parametrize("name", ["ditto", "moon+fedrep"])
+def test_models_that_do_not_fit_into_memory_stay_in_files(name: str, tmp_path: Path) -> None:
+    exp = EXPERIMENTS[name]
+    in_memory = moonfl.run(exp, tmp_path / "memory", workers=1).models
+    in_files = moonfl.run(exp, tmp_path / "files", workers=1, state_memory=0).models
+    assert same(in_memory, {model: dict(params) for model, params in in_files.items()})
+    owners = [model for model in in_files if model.startswith("party")]
+    assert owners
+    for model in owners:
+        assert isinstance(in_memory[model], dict)
+        assert isinstance(in_files[model], tree.Lazy)
+        first, second = (in_files[model]["head.0.weight"] for _ in range(2))
+        assert first.data_ptr() != second.data_ptr()  # read at each access
+    resumed = moonfl.resume(tmp_path / "files", workers=1).models
+    assert same(resumed, in_memory)
+    assert isinstance(resumed[owners[0]], dict)
+
+
 def test_fine_tuning_changes_evaluation_only() -> None:
     task = gaussians(batch_norm=True)
     exp = with_algorithm(TINY, "moon")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
+from . import tree
 from .experiment import Experiment
 from .local import Workbench, train_own
 from .metrics import Counts, Score
@@ -26,6 +27,19 @@ def own_tensors(exp: Experiment, task: Task, state: State | None) -> Params:
     """
     own = exp.algorithm.own_model(method_state(state or {}))
     return {**task.personal_part(state, exp.seed), **own}
+
+
+def stored_tensors(exp: Experiment, state: State) -> Params:
+    """Return the tensors in which a party's model differs, from a state that may be in a file."""
+    return state.get(LABEL) or exp.algorithm.own_model(method_state(state))
+
+
+def join(sent: Params, own: Params) -> Params:
+    """Return the tensors that the server holds and those of a party as one model.
+
+    Those in a file are read at each access.
+    """
+    return tree.Lazy([*sent, *own], lambda name: (own if name in own else sent)[name])
 
 
 def fine_tune(

@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .. import tree
 from ..algorithms import has_own_model
 from ..data.base import Dataset
 from ..data.datasets import load, preparation_of
@@ -15,7 +14,8 @@ from ..data.images import Images
 from ..data.locations import directory
 from ..errors import InputError, notify
 from ..experiment import CUSTOM_MODEL, Experiment
-from ..personal import LABEL, SHARED, deployed, method_state
+from ..party_models import join, stored_tensors
+from ..personal import SHARED, deployed
 from ..runs import checkpoint
 from ..runs.checkpoint import Checkpoint
 from ..runs.directory import read_experiment, read_partition, read_rounds
@@ -27,7 +27,7 @@ from ..runs.tensor_files import stored_state
 from ..settings import parse_int
 from ..task import in_float32, make_builder
 from ..trained_model import SAMPLES, Blueprint
-from ..types import GLOBAL, Params, State, party_model_name, party_of_model
+from ..types import GLOBAL, State, party_model_name, party_of_model
 from .artifact import Artifact, numbered_name
 from .weights import parse_dtype
 
@@ -112,18 +112,12 @@ def _saved_models(exp: Experiment, saved: Checkpoint) -> State:
     for i, file in saved.parties.items():
         if file.path is not None:  # otherwise it is at a Flower site
             state = stored_state(file.path)
-            own = state.get(LABEL) or exp.algorithm.own_model(method_state(state))
+            own = stored_tensors(exp, state)
             if own:
-                complete[party_model_name(i)] = _join(sent, own)
+                complete[party_model_name(i)] = join(sent, own)
     if SHARED in models:
         return complete or models
     return {**models, **complete}
-
-
-def _join(sent: Params, own: Params) -> Params:
-    """Return the tensors that the server holds and those of a party as one model."""
-    names = dict.fromkeys([*sent, *own])
-    return tree.Lazy(list(names), lambda name: (own if name in own else sent)[name])
 
 
 def _check_best(exp: Experiment) -> None:

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from .. import tree
 from ..errors import InputError
 from ..experiment import Experiment
-from ..party_models import own_tensors
+from ..party_models import join, stored_tensors
 from ..personal import SHARED, deployed
 from ..task import Task
 from ..types import GLOBAL, Params, Server, Update, party_model_name, party_of_model
@@ -124,18 +125,24 @@ class Recorder:
         """Return the trained models by name.
 
         Each party that trained and has its own tensors has a model, if its state is on this
-        machine. A global model that is incomplete without them is left out.
+        machine. A global model that is incomplete without them is left out. Tensors of the parties
+        that do not fit into memory are read from the run directory when they are accessed.
         """
         models = deployed(self.exp, server)
         if not self.exp.has_party_models:
             return models
-        sent = server.model
-        party_models: dict[str, Params] = {}
+        own: dict[str, Params] = {}
         for i in self.states.parties():
-            state = self.states.load(i, before=self.exp.rounds)
-            own = own_tensors(self.exp, self.task, state) if state else {}
-            if own:
-                party_models[party_model_name(i)] = {**sent, **own}
+            tensors = stored_tensors(self.exp, self.states.newest(i))
+            if tensors:
+                own[party_model_name(i)] = tensors
+        in_files = [tensors for tensors in own.values() if not isinstance(tensors, dict)]
+        size = sum(map(tree.num_bytes, in_files[:1])) * len(in_files)  # all have the same size
+        fits = self.states.has_room(size)
+        party_models: dict[str, Params] = {}
+        for name, tensors in own.items():
+            model = join(server.model, tensors)
+            party_models[name] = dict(model) if fits or isinstance(tensors, dict) else model
         if SHARED in models:
             return party_models or models
         return {**models, **party_models}

@@ -38,7 +38,8 @@ class Result:
     experiment: Experiment
     rounds: list[RoundRecord]
     # "global": w^T with its buffers; one per party under SOLO, with personal tensors, and in
-    # addition to the global one for methods that train one for each party
+    # addition to the global one for methods that train one for each party; models that do not fit
+    # into memory are read from the run directory at each access
     models: dict[str, Params]
     blueprint: Blueprint  # turns them into modules
     directory: Path | None = None

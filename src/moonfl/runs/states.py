@@ -33,7 +33,7 @@ from ..exchange import extra_from, update_state
 from ..types import State, Update
 from .schema import LogEntry
 from .state_files import StateFile, StateFiles, file_name
-from .tensor_files import StoredParams, load, write
+from .tensor_files import StoredParams, load, stored_state, write
 
 CGROUP = Path("/sys/fs/cgroup")  # the limits of a container
 
@@ -72,6 +72,18 @@ class States:
                 return self._read(party, generation)
         return None
 
+    def newest(self, party: int) -> State:
+        """Return the newest state; what only a file of the run has is read when it is accessed."""
+        generation = self._generations[party][0]
+        if self._files is None or generation.state is not None or not generation.is_stored:
+            return self._read(party, generation)
+        self._files.wait_for(party)
+        return stored_state(self._path(file_name(party, generation.round)))
+
+    def has_room(self, size: int) -> bool:
+        """Return True if so many bytes fit into memory beside the states and updates in it."""
+        return self.used + self._update_bytes + size <= self.budget
+
     def save(self, party: int, round: int, state: State) -> None:
         """Store the state of a party after `round`, and drop those of that round and later.
 
@@ -85,7 +97,7 @@ class States:
         if self._files is not None:  # older states are read from disk in the rare case of need
             older = [self._without_memory(generation) for generation in older]
         size = num_bytes(state)
-        fits = self.used + self._update_bytes + size <= self.budget
+        fits = self.has_room(size)
         is_stored = bool(state) and (self._files is not None or not fits)
         if self._files is not None:
             self._files.write(party, round, state)
@@ -144,7 +156,7 @@ class States:
         """Return an update of this round; its tensors are on disk if the budget is used up."""
         tensors = update_state(update)
         size = num_bytes(tensors)
-        if self.used + self._update_bytes + size <= self.budget:
+        if self.has_room(size):
             self._update_bytes += size
             return update
         path = self._path(f"update-{next(self._update_numbers)}.safetensors")
