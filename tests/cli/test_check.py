@@ -60,6 +60,29 @@ def test_problems_of_tables(
     assert found == status, out
 
 
+@pytest.mark.parametrize(
+    ("column", "keys", "message"),
+    [
+        (["", "", "", ""] * 8, ["impute=mean"], "has no values in the training"),
+        ([f"v{k % 12}" for k in range(32)], ["encode=onehot"], "min_category"),
+        ([f"{1e9 + k / 100:.2f}" for k in range(32)], ["standardise=false"], "float32"),
+    ],
+)
+def test_problems_of_encoding_and_standardising(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    column: list[str],
+    keys: list[str],
+    message: str,
+) -> None:
+    rows = [f"{k},{cell},{'xy'[k % 2]}\n" for k, cell in enumerate(column)]
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,label\n" + "".join(rows))
+    status, out = check(capsys, path, "partition=iid", "parties=2", *keys)
+    assert status == 1
+    assert message in out
+
+
 def test_a_run_warns_of_names_that_are_missing_values_or_alike(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

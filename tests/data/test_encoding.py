@@ -108,6 +108,21 @@ def test_features_are_what_the_definition_says(rows: list) -> None:
     assert from_record(decode(encode(encoding.to_record()), EncodingRecord, "")) == encoding
 
 
+def test_a_column_to_ignore_may_be_missing_at_a_site_and_in_a_test_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.csv").write_text("a,b,label\n1,5,x\n2,6,y\n")
+    reading = Reading(ignore=("comment",))
+    with pytest.raises(InputError, match=r"unknown column of .*train\.csv 'comment'"):
+        read_csv(tmp_path, reading)
+    assert read_csv(tmp_path, reading, one_party=True).features == ("a", "b")
+    assert "has no column to ignore called comment" in capsys.readouterr().err
+    (tmp_path / "test.csv").write_text("a,label\n3,x\n")
+    data = read_csv(tmp_path, Reading(ignore=("b",)))
+    assert data.features == ("a",)
+    assert data.test is not None
+
+
 def test_unknown_and_rare_categories_are_none_of_the_known_ones() -> None:
     cells = ["a"] * 5 + ["b"] * 5 + ["rare"] * 4
     columns, (x,) = read_columns([table(("letter", cells))], ["letter"], ENCODE)

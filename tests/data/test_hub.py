@@ -21,7 +21,7 @@ from helpers.equality import same
 from helpers.interruption import StopError, results_of, stop_after
 from helpers.problems import TABLE, write_images
 from moonfl.cli import main
-from moonfl.data.base import Reading
+from moonfl.data.base import Dataset, Reading
 from moonfl.data.folder import read_folder
 from moonfl.data.hub import read_hub
 from moonfl.data.images import Images
@@ -330,6 +330,27 @@ def test_contents_that_are_refused(tmp_path: Path) -> None:
     folder = save(image_split(2, image=[picture(0), cut]), tmp_path / "cut")
     with pytest.raises(InputError, match="train, row 1 is not a readable image"):
         read_hub(folder, Reading()).train.x.check()
+
+
+def test_images_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    folder.mkdir()
+    picture(0).save(folder / "inside.png")
+    picture(1).save(tmp_path / "outside.png")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("string")})
+
+    def read(name: str) -> Dataset:
+        cells = [{"bytes": None, "path": path} for path in (str(folder / "inside.png"), name)]
+        split = datasets.Dataset.from_dict({"image": cells, "label": ["a", "b"]}, features)
+        split.to_parquet(folder / "train.parquet")
+        return read_hub(folder / "train.parquet", Reading())
+
+    assert len(read(str(folder / "inside.png")).train.y) == 2
+    for name in (tmp_path / "outside.png", folder / ".." / "outside.png"):
+        with pytest.raises(
+            InputError, match=r"row 1: column 'image' names .*outside\.png, which is"
+        ):
+            read(str(name))
 
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:

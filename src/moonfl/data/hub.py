@@ -25,6 +25,7 @@ from .locations import check_file
 from .tables import (
     Table,
     check_columns,
+    check_ignored,
     column_names,
     dataset_of_tables,
     group_columns,
@@ -93,7 +94,10 @@ def read_hub(path: Path, reading: Reading) -> Dataset:
             f"impute, encode and categorical are for tables, and {path} has images in its column "
             f"'{roles.image}'; remove these settings"
         )
-    images = [_encoded_images(path / name, splits[name], roles.image) for name in (train, *tests)]
+    folders = _image_folders(library, path)
+    images = [
+        _encoded_images(path / name, splits[name], roles.image, folders) for name in (train, *tests)
+    ]
     return _image_dataset(tables, images, roles, reading)
 
 
@@ -324,6 +328,7 @@ def _assign_roles(
 ) -> Roles:
     """Return what the columns are used for; missing columns and other types are refused."""
     check_columns(table, features, reading)
+    check_ignored(table, features, reading)
     groups = [name for name in (reading.column, reading.holdout_by) if name is not None]
     for name in groups:
         if name not in features:
@@ -414,8 +419,26 @@ def _text(value: object) -> str:
     return "" if value is None or is_nan else str(value)
 
 
-def _encoded_images(table: Path, split: Any, column: str) -> list[EncodedImage]:
-    """Return the images of a split: cells of the table, or files that its cells name."""
+def _image_folders(library: Any, path: Path) -> list[Path]:
+    """Return the folders that the images of a dataset are in: its own, or the library's caches."""
+    if os.path.exists(path):
+        resolved = path.resolve()
+        return [resolved if resolved.is_dir() else resolved.parent]
+    from huggingface_hub import constants
+
+    caches = (
+        library.config.HF_DATASETS_CACHE,
+        library.config.DOWNLOADED_DATASETS_PATH,
+        library.config.EXTRACTED_DATASETS_PATH,
+        constants.HF_HUB_CACHE,
+    )
+    return [Path(os.path.abspath(cache)) for cache in caches]
+
+
+def _encoded_images(
+    table: Path, split: Any, column: str, folders: list[Path]
+) -> list[EncodedImage]:
+    """Return the images of a split: cells of the table, or files in `folders` that cells name."""
     from pyarrow import compute
 
     with _library_errors(table):
@@ -429,6 +452,11 @@ def _encoded_images(table: Path, split: Any, column: str) -> list[EncodedImage]:
         if has_content[row]:
             sources.append(ImageCell(contents, row, table))
         elif path is not None:
+            if not any(Path(os.path.abspath(path)).is_relative_to(folder) for folder in folders):
+                raise InputError(
+                    f"{table}, row {row}: column '{column}' names {path}, which is outside of "
+                    f"{folders[0]}; files elsewhere are not read"
+                )
             sources.append(Path(path))
         else:
             raise InputError(f"{table}, row {row}: column '{column}' has no image; remove the row")

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import InputError, unknown
+from ..errors import InputError, notify, unknown
 from .arrays import check_classification, regression_target
 from .augment import AS_STORED
 from .base import Columns, Dataset, Examples, Reading
@@ -72,9 +72,10 @@ class Table(NamedTuple):
 def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
     """Read a .csv file, or a folder with train.csv and optionally test.csv.
 
-    With `one_party` all rows belong to one party, so the column of parties may be missing.
+    With `one_party` all rows belong to one party, so the column of parties may be missing, and so
+    may columns to ignore, which other parties may have.
     """
-    return dataset_of_tables(read_tables(path, reading), reading, one_party)
+    return dataset_of_tables(read_tables(path, reading, one_party), reading, one_party)
 
 
 def dataset_of_tables(tables: list[Table], reading: Reading, one_party: bool = False) -> Dataset:
@@ -115,8 +116,20 @@ def _read_rows(
     return columns if rules.encodes else None, rows
 
 
-def read_tables(path: Path, reading: Reading) -> list[Table]:
+def read_tables(path: Path, reading: Reading, one_party: bool = False) -> list[Table]:
     """Return the training table and, if there is one, the test table."""
+    tables = _read_tables(path, reading)
+    header = tables[0].header
+    if not one_party:
+        check_ignored(tables[0].path, header, reading)
+    missing = [name for name in reading.ignore if name not in header]
+    if missing:
+        notify(f"moonfl: {path} has no column to ignore called {', '.join(missing)}")
+    return tables
+
+
+def _read_tables(path: Path, reading: Reading) -> list[Table]:
+    """Return the tables of a file or folder; their columns are complete."""
     if not path.is_dir():
         return [read_table(path, reading)]
     train_path = path / "train.csv"
@@ -160,7 +173,7 @@ def read_table(path: Path, reading: Reading) -> Table:
 
 
 def check_columns(path: Path, names: Collection[str], reading: Reading) -> None:
-    """Check that all columns have names, and that those of the classes and to ignore exist."""
+    """Check that all columns have names, and that those of the classes exist."""
     for k, name in enumerate(names):
         if not name:
             raise InputError(
@@ -170,6 +183,10 @@ def check_columns(path: Path, names: Collection[str], reading: Reading) -> None:
     for label in reading.labels:
         if label not in names:
             raise InputError(f"{unknown(f'column of {path}', label, names)}{_label_hint(reading)}")
+
+
+def check_ignored(path: Path, names: Collection[str], reading: Reading) -> None:
+    """Check that the columns to ignore exist, so that a misspelt one does not become a feature."""
     for name in reading.ignore:
         if name not in names:
             raise unknown(f"column of {path}", name, names)

@@ -10,7 +10,7 @@ from ...data.datasets import load
 from ...data.locations import directory
 from ...errors import InputError, RunError, displayed, plural, quoted
 from ...experiment import Experiment
-from ...task import make_partition, split
+from ...task import build_task, make_partition, split
 from ..experiments import check_spaces, dataset_of, select_experiment
 
 
@@ -40,13 +40,13 @@ def check(args: argparse.Namespace) -> None:
 
 
 def find_problems(exp: Experiment) -> list[Finding]:
-    """Return the problems of an experiment's data."""
+    """Return the problems of an experiment's data, also of encoding and standardising them."""
     path = directory(exp.data_dir)
     findings = list_problems(exp.dataset, path, exp.reading)
     try:
         data = load(exp.dataset, path, exp.reading)
         findings += dataset_warnings(data, exp.reading, party_sizes(exp, data))
-        split(exp, data)
+        build_task(exp, split(exp, data))
     except InputError as error:
         if not is_listed(str(error), findings):
             findings.append(Finding(ERROR, str(error)))

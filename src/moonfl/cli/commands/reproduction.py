@@ -7,6 +7,9 @@ from ...errors import Interrupted, quoted
 from ...reproduce import runner
 from ...reproduce.estimates import listing
 from ...runs.progress import Progress
+from ..signals import Terminated
+
+HINT = "the same command resumes it"
 
 
 def reproduce(args: argparse.Namespace) -> None:
@@ -28,6 +31,8 @@ def reproduce(args: argparse.Namespace) -> None:
     try:
         runner.reproduce(args.target, options)
     except KeyboardInterrupt:
-        raise Interrupted("interrupted; the same command resumes it") from None
+        raise Interrupted(f"interrupted; {HINT}") from None
+    except Terminated:
+        raise Terminated(f"terminated; {HINT}") from None
     runs = quoted(options.out / "runs")
     print(f"tables in {args.out}; `moonfl report {runs}` writes a page about the runs")
