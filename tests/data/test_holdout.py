@@ -148,6 +148,19 @@ def test_a_site_holds_out_groups(tmp_path: Path) -> None:
     assert len(patients(task.test)) == 2
 
 
+def test_a_site_with_a_test_part_holds_out_no_groups(tmp_path: Path) -> None:
+    """Other sites of the same experiment may have none."""
+    exp = Experiment(
+        dataset="sites", model="mlp", ignore="hospital", holdout_by="patient", parties=1, rounds=1
+    )
+    (tmp_path / "tables").mkdir()
+    for name in ("train.csv", "test.csv"):
+        write_windows(tmp_path / "tables" / name)
+    (tmp_path / "site.toml").write_text("party = 0\ndata = 'tables'\n")
+    task = load_site(tmp_path / "site.toml", exp)[1].task
+    assert [len(task.parties[0].y), len(task.test.y)] == [60, 60]
+
+
 def test_duplicates_of_training_samples_are_reported_and_stored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -266,6 +266,45 @@ def test_an_evaluation_without_answers_is_repeated(
     assert [record.absent for record in result.rounds] == [None] * 3
 
 
+@pytest.mark.parametrize("has_test", [True, False])
+def test_a_site_that_has_answered_is_neither_absent_nor_awaited(
+    has_test: bool, tmp_path: Path
+) -> None:
+    """Site 1 has test samples only; it answers and leaves before site 2 answers."""
+    exp = replace(MOON3, parties=2, rounds=1, validation=0.1)
+    two = Deployment(tmp_path / "federation", exp)
+    edit_arrays(two.folder / "site-1", lambda name: slice(4) if name in ("x", "y") else slice(None))
+    if not has_test:
+        edit_arrays(two.folder / "site-2", lambda name: None if "test" in name else slice(None))
+        path = two.folder / "site-2" / "site.toml"
+        path.write_text(re.sub("holdout = .*", "holdout = 0.0", path.read_text()))
+    lost = []
+
+    def lose(request: Message, reply: Message) -> Message | None:
+        node = request.metadata.dst_node_id
+        if request.metadata.message_type != "evaluate" or node == 1 or lost:
+            return reply
+        lost.append(reply)
+        two.grid.online = {2}
+        return None
+
+    two.grid.intercept = lose
+    result = two.serve(max_share=1.0)
+    record = result.rounds[0]
+    assert lost
+    assert list(record.sites or {}) == (["0", "1"] if has_test else ["0"])
+    assert (record.absent, record.validation_absent) == (None, None)
+
+
+def edit_arrays(site: Path, rows: Callable[[str], slice | None]) -> None:
+    """Select rows of the arrays of a site's data by their name; None removes an array."""
+    with np.load(site / "data.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    selection = {name: rows(name) for name in arrays}
+    remaining = {name: arrays[name][part] for name, part in selection.items() if part is not None}
+    np.savez(site / "data.npz", **remaining)
+
+
 def test_a_model_without_a_finite_loss_has_diverged(deployment: Deployment) -> None:
     def diverge(request: Message, reply: Message) -> Message:
         if request.metadata.message_type != "train":

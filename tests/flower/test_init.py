@@ -36,6 +36,28 @@ def test_data_of_sites_are_not_shifted(tmp_path: Path, capsys: pytest.CaptureFix
     assert "remove shift=noise, or use --with-data" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["partition=labels", "classes_per_party=1"],
+            "remove partition=labels, classes_per_party=1, or use --with-data",
+        ),
+        (["beta=0.1", "min_samples=2"], "remove beta=0.1, min_samples=2, or"),
+        (["partition_seed=1"], "remove partition_seed=1, or"),
+        (["column=site"], "remove partition=column, column=site, or"),
+        (["parties=9"], "--sites 2 sets the number of parties, got parties=9; remove parties"),
+    ],
+)
+def test_data_of_sites_are_not_split(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["flower", "init", str(tmp_path / "hospitals"), "--sites", "2", "dataset=sites"]
+    assert main([*command, *words]) == 2
+    assert message in capsys.readouterr().err
+    assert main([*command, "parties=2"]) == 0
+
+
 def test_a_deployment_contains_its_own_method(
     module: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

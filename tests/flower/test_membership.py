@@ -151,6 +151,29 @@ def test_a_missing_column_is_named_with_its_site(wrong: int, tmp_path: Path) -> 
         serve_tables(tmp_path / "federation", tables)
 
 
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ([2], "it has column names, site-1 has none; columns are identified by name"),
+        ([1, 3], "it has no column names, site-1 has them; columns are identified by name"),
+    ],
+)
+def test_an_array_next_to_tables_is_refused(
+    tables: list[int], message: str, table_deployment: Deployment
+) -> None:
+    """Its features may have another order."""
+
+    def name_columns(request: Message, reply: Message) -> Message:
+        node = request.metadata.dst_node_id
+        if request.metadata.message_type != "query" or node not in tables:
+            return reply
+        return edit_description(node, features=["age", "sex"])(request, reply)
+
+    table_deployment.grid.intercept = name_columns
+    with pytest.raises(RunError, match=rf"site-2 \(node 2\) was refused: {message}"):
+        table_deployment.serve()
+
+
 def test_blame_does_not_alternate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

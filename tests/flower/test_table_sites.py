@@ -1,6 +1,7 @@
 """Tables with missing values and categories at three sites."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,13 @@ import pytest
 import torch
 
 import moonfl
-from helpers.flower_deployment import Deployment, edit_description, table_experiment
+from helpers.equality import same
+from helpers.flower_deployment import (
+    Deployment,
+    edit_description,
+    run_simulated,
+    table_experiment,
+)
 from helpers.problems import write_patients
 from moonfl import Experiment, InputError, RunError
 from moonfl.cli import main
@@ -52,6 +59,19 @@ def test_sites_train_the_model_of_a_run_in_one_place(patients: Experiment, tmp_p
     x = torch.tensor([[61.5, 0, 3.2, 2, 1, 0], [float("nan")] * 6], dtype=torch.float64)
     logits = moonfl.load_model(exported.directory)(x).logits
     assert torch.equal(logits, here.model(x).logits)
+
+
+@pytest.mark.parametrize("impute", ["mean", "indicator"])
+def test_a_simulation_trains_the_model_of_a_run(
+    patients: Experiment, tmp_path: Path, impute: str
+) -> None:
+    exp = override(patients, [f"impute={impute}"])
+    here = moonfl.run(exp, tmp_path / "here", workers=1)
+    simulated = run_simulated(exp, tmp_path / "simulated")
+    assert same(simulated.models, here.models)
+    assert [record.accuracy for record in simulated.rounds] == [
+        record.accuracy for record in here.rounds
+    ]
 
 
 NEW_ROWS = """stage,blood,patient,sex,age,crp,smoker
@@ -245,3 +265,13 @@ def test_a_class_with_a_comma_is_refused(tmp_path: Path) -> None:
     exp = table_experiment(tmp_path, table, 2, "encode=onehot")
     with pytest.raises(InputError, match="the class 'ill, mild' has a comma"):
         Deployment(tmp_path / "federation", exp)
+
+
+def test_groups_cannot_be_held_out_of_written_samples(patients: Experiment, tmp_path: Path) -> None:
+    """The sites' files lack the column of the groups."""
+    complete = {"impute": "refuse", "encode": "refuse", "categorical": None}
+    for changes in ({}, complete):
+        exp = replace(patients, ignore=None, holdout_by="patient", **changes)
+        with pytest.raises(InputError, match=r"--with-data .* holdout_by=patient: the files"):
+            Deployment(tmp_path / "federation", exp)
+        assert not (tmp_path / "federation").exists()

@@ -156,7 +156,7 @@ def describe(exp: Experiment, site: Site, content: RecordDict) -> RecordDict:
         rows = site.table.train.take(torch.from_numpy(site.table.parts[site.party])).x
         assert not isinstance(rows, Images)
         record.columns = to_column_records(summarise(rows, site.table.table or ()))
-    elif standardises(task.build()):
+    elif task.preparation.encoding is None and standardises(task.build()):
         record.moments = moments_record(compute_moments(examples))
     return pack(record)
 

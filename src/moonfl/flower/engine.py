@@ -216,6 +216,7 @@ class SiteEngine:
     def _evaluators(self, sizes: Sizes, sets: list[str]) -> dict[int, int]:
         """Wait for sites with held-out samples, and return party -> node of those to ask.
 
+        `sizes` are those of the parties that have not answered, `sets` those that nobody counted.
         A site that missed the round's deadline is not asked unless no other site has samples of the
         same set. Sites that do not evaluate are named.
         """
@@ -223,15 +224,15 @@ class SiteEngine:
             lambda present: all(has_samples(sizes, present, name) for name in sets),
             "and no connected site can evaluate the model",
         )
-        available = {i: node for i, node in present.items() if any(sizes[i].values())}
+        candidates = {i for i in sizes if any(sizes[i].values())}
+        available = {i: node for i, node in present.items() if i in candidates}
         punctual = {i: node for i, node in available.items() if i not in self.late}
         evaluators = available
         if all(has_samples(sizes, punctual, name) for name in sets):
             evaluators = punctual
-        for i in sizes:
-            if any(sizes[i].values()) and i not in evaluators:
-                reason = "it missed the round's deadline" if i in available else "not connected"
-                self._report_absence(i, reason)
+        for i in sorted(candidates - evaluators.keys()):
+            reason = "it missed the round's deadline" if i in available else "not connected"
+            self._report_absence(i, reason)
         return evaluators
 
     def _evaluate_model(
@@ -243,16 +244,18 @@ class SiteEngine:
         """
         arrays = to_arrays({"model": model})
         tallies: dict[int, dict[str, Counts]] = {}
+        uncounted = sets
         for attempt in range(1, self.membership.rules.attempts + 1):
             if attempt > 1:
-                evaluators = self._evaluators(sizes, sets)
-            pending = {i: node for i, node in evaluators.items() if i not in tallies}
-            has_diverged = self._ask_evaluators(arrays, sizes, pending, t, tallies)
+                unanswered = {i: sizes[i] for i in sizes if i not in tallies}
+                evaluators = self._evaluators(unanswered, uncounted)
+            has_diverged = self._ask_evaluators(arrays, sizes, evaluators, t, tallies)
             counts = {
                 name: [tallies[i][name] for i in sorted(tallies) if name in tallies[i]]
                 for name in sets
             }
-            if all(counts.values()):
+            uncounted = [name for name in sets if not counts[name]]
+            if not uncounted:
                 return {name: self.task.objective.total(counts[name]) for name in sets}
             if has_diverged:
                 raise DivergenceError(
@@ -344,4 +347,4 @@ def missing_update(party: int, reason: str) -> Update:
 
 def has_samples(sizes: Sizes, parties: Mapping[int, int], name: str) -> bool:
     """Return True if any of the parties has samples of this evaluation set."""
-    return any(sizes[i][name] > 0 for i in parties)
+    return any(size[name] > 0 for i, size in sizes.items() if i in parties)

@@ -54,6 +54,15 @@ DATA_COMMENTS = {  # comments of site.toml about the data, by task
 # - an .npz file with arrays x [N, ...] and y [N, labels], and their names in classes.
 # Labels must be 0 or 1. All sites need the same names of labels in the same order.""",
 }
+PARTITION_KEYS = (  # settings without effect if sites have their own data
+    "partition",
+    "column",
+    "beta",
+    "min_samples",
+    "classes_per_party",
+    "shards_per_party",
+    "partition_seed",
+)
 HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?"
 
 
@@ -78,12 +87,12 @@ def init(folder: Path, exp: Experiment, sites: int, address: str, with_data: boo
 
     With `with_data` the experiment's dataset is split among the sites, as `moonfl run` would.
     """
+    check_folder(folder)
+    server = parse_address(address, sites)
+    check_experiment(exp, sites, with_data)
     exp = replace(exp, parties=sites, device="cpu")  # each site sets its device in site.toml
     if exp.dp.is_private:
         exp = replace(exp, dp=with_noise(exp).dp.with_secrets())
-    check_folder(folder)
-    server = parse_address(address, sites)
-    check_experiment(exp, with_data)
     # Each site splits off its validation samples itself.
     task = make_whole_task(replace(exp, validation=None, patience=None)) if with_data else None
     parent = folder.absolute().parent
@@ -123,15 +132,35 @@ def check_path(path: Path) -> None:
         )
 
 
-def check_experiment(exp: Experiment, with_data: bool) -> None:
-    """Check that an experiment can be run over sites."""
-    if exp.parties < 2:
-        raise InputError(f"a federation needs at least 2 sites, got {exp.parties}")
-    if with_data:
-        return
-    if exp.partition == "column":
+def check_experiment(exp: Experiment, sites: int, with_data: bool) -> None:
+    """Check that an experiment can be run over so many sites."""
+    if sites < 2:
+        raise InputError(f"a federation needs at least 2 sites, got {sites}")
+    if not with_data:
+        check_own_data(exp, sites)
+    elif exp.holdout_by is not None:
         raise InputError(
-            "the data of sites are already split; remove partition=column, or use --with-data"
+            f"--with-data cannot be combined with holdout_by={exp.holdout_by}: the files that it "
+            "writes lack this column; remove holdout_by, or use dataset=sites and give each site "
+            "its own data"
+        )
+
+
+def check_own_data(exp: Experiment, sites: int) -> None:
+    """Check an experiment whose sites have their own data: nothing splits or shifts them."""
+    changed = [
+        f"{key}={getattr(exp, key)}"
+        for key in PARTITION_KEYS
+        if getattr(exp, key) != getattr(Experiment, key)
+    ]
+    if changed:
+        raise InputError(
+            f"the data of sites are already split; remove {', '.join(changed)}, or use --with-data"
+        )
+    if exp.parties not in (sites, Experiment().parties):  # the default is no choice of the user
+        raise InputError(
+            f"--sites {sites} sets the number of parties, got parties={exp.parties}; remove "
+            f"parties, or set parties={sites}"
         )
     if exp.shift is not None:
         raise InputError(
@@ -241,11 +270,6 @@ def make_whole_task(exp: Experiment) -> Task:
     """Build the task whose samples are split among the sites; the sites encode tables."""
     data = split(exp, read(exp))
     encoding = None if data.table is None else unlearned_encoding(data.table)
-    if encoding is not None and exp.holdout_by is not None:
-        raise InputError(
-            "--with-data cannot be combined with holdout_by if impute or encode is set; give each "
-            "site its own table"
-        )
     return build_task(exp, data, encoding=encoding)
 
 

@@ -313,7 +313,7 @@ class Membership:
     def _align_columns(self) -> None:
         """Let sites describe their data again if their columns have another order."""
         self.features = column_order(self.sites)
-        others = [i for i, site in self.sites.items() if site.features not in ([], self.features)]
+        others = [i for i, site in self.sites.items() if site.features != self.features]
         nodes = [self.nodes[i] for i in others]
         for i, node in zip(others, nodes, strict=True):
             self.log(f"moonfl: {self.name(i)} has its columns in another order and rearranges them")
@@ -338,8 +338,8 @@ class Membership:
 
 
 def column_order(sites: dict[int, SiteRecord]) -> list[str]:
-    """Return the columns of the first party that has a table; all sites use this order."""
-    return next((sites[i].features for i in sorted(sites) if sites[i].features), [])
+    """Return the columns of the first party, whose order all sites use; [] without tables."""
+    return sites[min(sites)].features if sites else []
 
 
 def kind_of(site: SiteRecord) -> tuple[object, ...]:
@@ -370,6 +370,12 @@ def check_compatible(site: SiteRecord, other: SiteRecord) -> None:
             raise RefusedError(
                 f"it has {what} {sanitize(str(value))}, {other.name} has {sanitize(str(expected))}"
             )
+    if bool(site.features) != bool(other.features):
+        has, lacks = ("has", "has none") if site.features else ("has no", "has them")
+        raise RefusedError(
+            f"it {has} column names, {other.name} {lacks}; columns are identified by name: use "
+            "tables at all sites, or .npz files at all sites"
+        )
 
 
 def check_unchanged(site: SiteRecord, before: SiteRecord) -> None:

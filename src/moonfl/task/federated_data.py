@@ -142,6 +142,11 @@ def shift_and_hold_out(exp: Experiment, data: FederatedData) -> FederatedData:
     """Shift the features of the parties and hold samples out, as the experiment sets it."""
     if data.test is not None and exp.holdout is not None:
         raise InputError("holdout=SHARE is for data without a test set; these data have one")
+    if data.test is not None and data.groups is not None and exp.validation is None:
+        raise InputError(
+            "holdout_by is for samples that are held out; these data have a test set, and "
+            "validation=SHARE is not set"
+        )
     shifted = shift_parties(exp, with_test_owners(exp, data))
     return hold_out(shifted, test=exp.holdout or HOLDOUT, validation=exp.validation)
 
@@ -230,11 +235,6 @@ def hold_out(
     If the data have groups, these are held out as a whole: a share of each party's groups. If no
     sample can be held out, that is an error where it is `required`.
     """
-    if data.groups is not None and data.test is not None and validation is None:
-        raise InputError(
-            "holdout_by is for samples that are held out; these data have a test set, and "
-            "validation=SHARE is not set"
-        )
     kind = "samples" if data.groups is None else "groups (holdout_by)"
     if data.test is None:
         parts, rows, party = _split_off(data, test, "holdout")
