@@ -50,6 +50,14 @@ def test_a_restarted_server_resumes_bit_identically(deployment: Deployment) -> N
     assert same(deployment.serve(resume=True).models, moonfl.run(MOON3, workers=1).models)
 
 
+def test_a_finished_run_is_read_without_sites(deployment: Deployment) -> None:
+    finished = deployment.serve()
+    deployment.grid = InProcessGrid(deployment.grid.app, {})
+    resumed = deployment.serve(resume=True)
+    assert same(resumed.models, finished.models)
+    assert resumed.rounds[-1] == finished.rounds[-1]
+
+
 def test_a_simulated_run_is_resumed_by_any_engine(tmp_path: Path) -> None:
     def stop(record: dict[str, Any]) -> None:
         if record["round"] == 2:

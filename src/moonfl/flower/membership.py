@@ -298,13 +298,14 @@ class Membership:
         self._check_shares("validation samples", {i: site.validation for i, site in sites})
         self.started = True
 
-    def restore(self, sites: list[SiteRecord]) -> None:
-        """Take the sites of a stored run, and wait until enough of them are connected."""
+    def restore(self, sites: list[SiteRecord], *, wait: bool = True) -> None:
+        """Take the sites of a stored run, and wait until enough are connected to continue it."""
         self.sites = dict(enumerate(sites))
         self.features = column_order(self.sites)
         self.started = True
-        needed = self.rules.min_parties
-        self.wait_for(lambda present: len(present) >= needed, f"and min_parties={needed}")
+        if wait:
+            needed = self.rules.min_parties
+            self.wait_for(lambda present: len(present) >= needed, f"and min_parties={needed}")
 
     def site_records(self) -> tuple[SiteRecord, ...]:
         """Return the descriptions of all sites, in the order of the parties."""

@@ -30,6 +30,7 @@ from ..data.targets import CLASSIFICATION, REGRESSION
 from ..errors import DivergenceError, InputError, RunError, unknown
 from ..experiment import Experiment, code_names, fingerprint, from_toml
 from ..numerics import standard_settings
+from ..report.runs import read_run
 from ..runs import schema
 from ..runs.directory import read_experiment
 from ..runs.index import PARTITION
@@ -166,7 +167,8 @@ def serve(grid: Grid, exp: Experiment, config: dict[str, Any], watch: Watch) -> 
         membership.start()
     else:
         run = stored.run or ""
-        membership.restore(stored.sites or [])
+        continues = bool(config.get("previous")) or not read_run(out).finished
+        membership.restore(stored.sites or [], wait=continues)
     sites = membership.site_records()
     test = with_site_dtype(test, sites)
     check_sites(exp, sites, test)
