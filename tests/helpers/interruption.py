@@ -23,7 +23,8 @@ def stop_after(round: int) -> Callable[[RoundRecord], None]:
 def results_of(result: Result) -> dict:
     """Return the models and the round records of a result, without times."""
     records = [without_times(record) for record in result.rounds]
-    return {"models": result.models, "records": records}
+    models = {name: dict(params) for name, params in result.models.items()}
+    return {"models": models, "records": records}
 
 
 def without_times(record: RoundRecord) -> dict:
