@@ -17,7 +17,7 @@ from moonfl import party_models, tree
 from moonfl.algorithms import Ditto, FedAvg, PerFedAvg
 from moonfl.data.npz import write_npz
 from moonfl.engines.embedded import Embedded
-from moonfl.errors import InputError
+from moonfl.errors import InputError, RunError
 from moonfl.experiment import Experiment, fingerprint, override, to_dict
 from moonfl.federation import run
 from moonfl.local import Workbench
@@ -128,6 +128,9 @@ def test_models_that_do_not_fit_into_memory_stay_in_files(name: str, tmp_path: P
         assert first.data_ptr() != second.data_ptr()  # read at each access
     resumed = moonfl.resume(tmp_path / "files", workers=1).models
     assert same(resumed, in_memory)
+    moonfl.run(replace(exp, seed=1), tmp_path / "files", workers=1, force=True)
+    with pytest.raises(RunError, match="was changed or removed after it was opened"):
+        in_files[owners[0]]["head.0.weight"]
     assert isinstance(resumed[owners[0]], dict)
 
 
@@ -214,7 +217,7 @@ def test_a_single_sample_cannot_be_fine_tuned_with_batch_norm() -> None:
         (["algorithm=moon+ditto", "personal=output"], "remove personal"),
         (["algorithm=test_party_models:Evaluated", "personal=output"], "remove personal"),
         (["algorithm=test_party_models:Evaluated", "finetune=1"], "remove finetune"),
-        (["algorithm=test_party_models:Evaluated+ditto"], "use one of its parts alone"),
+        (["algorithm=test_party_models:Evaluated+ditto"], "defines only one of the two"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(words: list[str], message: str) -> None:

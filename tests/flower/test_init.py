@@ -58,6 +58,11 @@ def test_data_of_sites_are_not_split(
     assert main([*command, "parties=2"]) == 0
 
 
+def test_targets_without_classes_keep_the_partition_that_they_need(tmp_path: Path) -> None:
+    command = ["flower", "init", str(tmp_path / "hospitals"), "--sites", "2", "dataset=csv"]
+    assert main([*command, "task=regression", "label=y", "partition=iid"]) == 0
+
+
 def test_a_deployment_contains_its_own_method(
     module: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -68,6 +69,16 @@ def test_a_task_whose_test_samples_are_shifted_by_party_is_refused_without_party
     with pytest.raises(InputError, match="the task was made for algorithm=Ditto"):
         check_task(shifted, make_task(replace(shifted, algorithm=moonfl.Ditto())))
     check_task(replace(shifted, seed=1), make_task(shifted))
+
+
+def test_a_task_with_held_out_samples_of_each_party_serves_methods_with_party_models(
+    tmp_path: Path,
+) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x, y=np.arange(60) % 2)
+    changes = ["dataset=npz", f"data_dir={tmp_path / 'x.npz'}", "model=mlp", "shift=scale"]
+    exp = override(BUILT_FOR, [*changes, "algorithm=fedavg", "partition=iid"])
+    check_task(replace(exp, algorithm=moonfl.Ditto()), make_task(exp))
 
 
 def test_a_task_with_batch_norm_is_refused_for_batches_of_one_sample() -> None:

@@ -30,7 +30,7 @@ class MOON(Algorithm):
     def term(self, party: Party) -> Term | None:
         if self.contrast == "l2":
             return l2_distance(self.mu, party)
-        if self.mu == 0 or not party.state:  # the first round of this party
+        if self.mu == 0 or not party.state:  # FedAvg, or the first round of this party
             return None
         prev = [party.frozen(model) for model in party.state.values()]  # the newest first
         glob = party.frozen(party.global_model)

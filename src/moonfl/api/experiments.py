@@ -232,7 +232,7 @@ def resume_run(
             exp = replace(exp, data_dir=data_dir)
         if task is None:
             task = make_task(exp, dtype=stored_dtype(directory))
-        exp = at_place_of(task, exp)
+        exp = with_task_location(exp, task)
         check_task(exp, task)
         folder = directory / CHECKPOINT
         saved = checkpoint.read(folder, exp, previous)
@@ -271,7 +271,7 @@ def check_directory(key: str, directory: object) -> None:
         raise InputError(f"{key} must be the path of a directory, got {directory!r}")
 
 
-def at_place_of(task: Task, exp: Experiment) -> Experiment:
+def with_task_location(exp: Experiment, task: Task) -> Experiment:
     """Return the experiment with the device and the location of the data that a task was made for.
 
     Both may change when a run is resumed: they do not affect the result.

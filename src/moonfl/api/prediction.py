@@ -292,7 +292,7 @@ def _as_stored(model: TrainedModel, array: NDArray[Any], location: str) -> Tenso
 
 
 def _with_dtype(model: TrainedModel, values: Tensor) -> Tensor:
-    """Return samples with the type of the model's; fractions are refused by a model of integers."""
+    """Return values with the dtype of the model's samples; token ids must not be fractions."""
     if model.dtype == torch.int64 and not torch.equal(values, values.round()):
         raise InputError("the model takes integers, got floats with a fraction")
     return values.to(model.dtype)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import InputError, notify, unknown
+from ..errors import InputError, unknown
 from .arrays import check_classification, regression_target
 from .augment import AS_STORED
 from .base import Columns, Dataset, Examples, Reading
@@ -72,10 +72,9 @@ class Table(NamedTuple):
 def read_csv(path: Path, reading: Reading, one_party: bool = False) -> Dataset:
     """Read a .csv file, or a folder with train.csv and optionally test.csv.
 
-    With `one_party` all rows belong to one party, so the column of parties may be missing, and so
-    may columns to ignore, which other parties may have.
+    With `one_party` all rows belong to one party, so the column of parties may be missing.
     """
-    return dataset_of_tables(read_tables(path, reading, one_party), reading, one_party)
+    return dataset_of_tables(read_tables(path, reading), reading, one_party)
 
 
 def dataset_of_tables(tables: list[Table], reading: Reading, one_party: bool = False) -> Dataset:
@@ -116,15 +115,10 @@ def _read_rows(
     return columns if rules.encodes else None, rows
 
 
-def read_tables(path: Path, reading: Reading, one_party: bool = False) -> list[Table]:
+def read_tables(path: Path, reading: Reading) -> list[Table]:
     """Return the training table and, if there is one, the test table."""
     tables = _read_tables(path, reading)
-    header = tables[0].header
-    if not one_party:
-        check_ignored(tables[0].path, header, reading)
-    missing = [name for name in reading.ignore if name not in header]
-    if missing:
-        notify(f"moonfl: {path} has no column to ignore called {', '.join(missing)}")
+    check_ignored(tables[0].path, tables[0].header, reading)
     return tables
 
 

@@ -193,7 +193,7 @@ def check_party_models(exp: "Experiment", name: str) -> None:
                 )
     if exp.has_party_models and exp.algorithm.federated and overrides_deployed(exp.algorithm):
         keys = [key for key in ("personal", "finetune") if getattr(exp, key) is not None]
-        reason = f"remove {keys[0]}" if keys else "use one of its parts alone"
+        reason = f"remove {keys[0]}" if keys else "use a method that defines only one of the two"
         raise InputError(
             f"algorithm={name} evaluates other models than the aggregated one (deployed), and the "
             f"parties' models are built from the aggregated one; {reason}"

@@ -148,9 +148,12 @@ def check_experiment(exp: Experiment, sites: int, with_data: bool) -> None:
 
 def check_own_data(exp: Experiment, sites: int) -> None:
     """Check an experiment whose sites have their own data: nothing splits or shifts them."""
+    keys = list(PARTITION_KEYS)
+    if exp.task != CLASSIFICATION:  # Experiment requires a partition that does not use classes
+        keys.remove("partition")
     changed = [
         f"{key}={getattr(exp, key)}"
-        for key in PARTITION_KEYS
+        for key in keys
         if getattr(exp, key) != getattr(Experiment, key)
     ]
     if changed:

@@ -79,7 +79,7 @@ EXPORT void moonfl_batch(const uint8_t *images, const int64_t *rows, const int32
 }
 
 /* Round down to an integer. */
-static INLINE int below(float v)
+static INLINE int floor_int(float v)
 {
     const int i = (int)v;
     return i - (v < (float)i);
@@ -97,8 +97,8 @@ EXPORT void moonfl_rotate(const int32_t *maps, const int64_t *choice, const floa
         const int32_t *map = maps + choice[b] * pixels;
         for (int r = 0; r < height; r++)
             for (int c = 0; c < width; c++) {
-                const int column = below(cos_x[c] - sin_y[r] + 0.5f * (float)width);
-                const int row = below(sin_x[c] + cos_y[r] + 0.5f * (float)height);
+                const int column = floor_int(cos_x[c] - sin_y[r] + 0.5f * (float)width);
+                const int row = floor_int(sin_x[c] + cos_y[r] + 0.5f * (float)height);
                 const int inside = row >= 0 && row < height && column >= 0 && column < width;
                 *out++ = inside ? map[row * width + column] : pixels;
             }

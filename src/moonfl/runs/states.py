@@ -73,7 +73,7 @@ class States:
         return None
 
     def newest(self, party: int) -> State:
-        """Return the newest state; what only a file of the run has is read when it is accessed."""
+        """Return the newest state; one that is only in a file of the run is read at each access."""
         generation = self._generations[party][0]
         if self._files is None or generation.state is not None or not generation.is_stored:
             return self._read(party, generation)

@@ -8,6 +8,7 @@ key, because safetensors writes several keys in random order: equal states are e
 import ctypes
 import functools
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -114,11 +115,21 @@ def stored_state(path: Path) -> State:
     return {label: StoredParams(path, label) for label in labels}
 
 
+def _version(path: Path) -> tuple[int, ...] | None:
+    """Return what changes if a file is replaced or written again; None if it does not exist."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 class StoredParams(Mapping[str, Tensor]):
     """Params that stay in a file: each access reads a tensor, and none is kept in memory."""
 
     def __init__(self, path: Path, label: str) -> None:
         self.path = path
+        self.version = _version(path)
         self.numbers: dict[str, str] = {}  # name of a tensor -> its number in the file
         with safetensors.safe_open(path, "pt") as file:
             names = _header(file.metadata()).names
@@ -127,8 +138,12 @@ class StoredParams(Mapping[str, Tensor]):
                 self.numbers[name] = str(k)
 
     def __getitem__(self, name: str) -> Tensor:
+        number = self.numbers[name]
+        if self.version is None or self.version != _version(self.path):
+            reason = "was changed or removed after it was opened"
+            raise FileError(f"{self.path} {reason}", f"a file {reason}")
         with safetensors.safe_open(self.path, "pt") as file:
-            tensor: Tensor = file.get_tensor(self.numbers[name])
+            tensor: Tensor = file.get_tensor(number)
         return tensor.clone()
 
     def __iter__(self) -> Iterator[str]:

@@ -168,9 +168,11 @@ def check_task(exp: Experiment, task: Task) -> None:
     # build_task checks what a method sends and which tensors it needs at the party.
     if (exp.dp.is_private or exp.algorithm.requires) and exp.algorithm != built_for.algorithm:
         differences.append("algorithm")
-    lacks_owners = needs_test_owners(exp) and task.test_party is None
-    if needs_test_owners(exp) != needs_test_owners(built_for) and (lacks_owners or exp.shift):
-        # with a shift the test samples depend on the party that has them
+    needs_owners = needs_test_owners(exp)
+    lacks_owners = needs_owners and task.test_party is None
+    # A common test set is shifted like the parties that share it, if they share it.
+    is_shifted_by_owner = exp.shift is not None and not needs_owners
+    if needs_owners != needs_test_owners(built_for) and (lacks_owners or is_shifted_by_owner):
         keys = ("algorithm", "personal", "finetune")
         differences += [key for key in keys if getattr(exp, key) != getattr(built_for, key)]
     for key in differences:
